@@ -1,0 +1,16 @@
+/* cli/common: what several commands do: a temporary store, progress of an import or export. */
+#ifndef NB_CLI_COMMON_H
+#define NB_CLI_COMMON_H
+
+#include "create/create.h"
+
+/* Makes a new folder "nibble-LABEL-XXXXXX" in $TMPDIR, else in /tmp. root is empty when it failed. */
+nb_status nb_temp_make(char root[4096], const char *label, nb_error *err);
+/* Removes it with all that is inside; an empty root is fine. */
+void nb_temp_remove(const char *root);
+
+/* An nb_create_progress whose user is an nb_progress. */
+void nb_draw_create(void *user, nb_create_phase phase, const char *item, uint64_t done, uint64_t total,
+                    uint32_t done_tensors, uint32_t total_tensors);
+
+#endif

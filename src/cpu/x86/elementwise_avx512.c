@@ -1,0 +1,6 @@
+/* Tier avx512 of the element-wise kernels: vec_elementwise.h over the vectors of vec_avx512.h. */
+#include "cpu/x86/vec_avx512.h"
+
+#include "cpu/x86/vec_elementwise.h"
+
+void nb_elementwise_avx512(nb_kernels *k) { v_elementwise_init(k); }

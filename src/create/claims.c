@@ -1,0 +1,195 @@
+/* create/claims: what the config says about quantisation, against what the tensors are. The tensors win
+ * (specs/create.md 3.1); where the two contradict, one warning names both. */
+#include "create/producer.h"
+
+#include <strings.h>
+
+typedef struct claim {
+    const char *value;   /* of the config, compared without case; a final '*' stands for any ending */
+    const char *from[7]; /* what a tensor that fulfils it is */
+} claim;
+
+#define MODELOPT_FORMATS "modelopt-nvfp4", "mxfp4", "mxfp8", "fp8", "modelopt-int4", "int8"
+
+static const claim methods[] = {
+    {"modelopt*", {MODELOPT_FORMATS}},
+    {"compressed-tensors", {"ct-nvfp4", "mxfp4", "mxfp8", "fp8", "ct-int", "int8"}},
+    {"fp8", {"fp8", "fp8-e5m2", "mxfp8", "deepseek-mxfp4", "mxfp4"}},
+    {"fbgemm_fp8", {"fp8"}},
+    {"mxfp4", {"gpt-oss-mxfp4", "mxfp4"}},
+    {"mxfp8", {"mxfp8"}},
+    {"gptq", {"gptq"}},
+    {"awq", {"awq"}},
+    {"auto*", {"gptq", "awq", "ct-nvfp4", "mxfp4", "mxfp8", "fp8", "ct-int"}},
+    {"intel/auto-round", {"gptq", "awq", "ct-nvfp4", "mxfp4", "mxfp8", "fp8", "ct-int"}},
+};
+static const claim algorithms[] = {
+    {"NVFP4*", {"modelopt-nvfp4"}},
+    {"W4A16_NVFP4", {"modelopt-nvfp4"}},
+    {"W4A8_NVFP4_FP8", {"modelopt-nvfp4"}},
+    {"MXFP8", {"mxfp8"}},
+    {"MXFP4", {"mxfp4"}},
+    {"W4A8_MXFP4_FP8", {"mxfp4"}},
+    {"FP8*", {"fp8", "mxfp8"}},
+    {"W4A16_AWQ", {"modelopt-int4"}},
+    {"W4A8_AWQ", {"modelopt-int4"}},
+    {"W8A*", {"int8"}},
+    {"MIXED_PRECISION", {MODELOPT_FORMATS}},
+};
+
+static bool says(const char *pattern, nb_str s)
+{
+    size_t n = strlen(pattern);
+    bool any = n && pattern[n - 1] == '*';
+    if (any) n--;
+    return (any ? s.n >= n : s.n == n) && !strncasecmp(s.p, pattern, n);
+}
+
+static const claim *find_claim(const claim *table, size_t n, nb_str value)
+{
+    for (size_t i = 0; i < n; i++)
+        if (says(table[i].value, value)) return &table[i];
+    return NULL;
+}
+
+static bool fulfils(const claim *c, const nb_weight_src *w)
+{
+    for (size_t i = 0; i < NB_COUNT(c->from) && c->from[i]; i++)
+        if (!strcmp(c->from[i], w->from)) return true;
+    return false;
+}
+
+/* One field of the config that names a format. No tensor at all must fulfil it: mixtures are common. */
+static void check_field(nb_job *j, const nb_weight_src *first, const char *key, const claim *table, size_t n)
+{
+    nb_str value;
+    if (!nb_json_str(nb_quant_field(j, key), &value) || !value.n) return;
+    const claim *c = find_claim(table, n, value);
+    for (size_t i = 0; c && i < j->n_weights; i++)
+        if (j->weights[i].quantized && fulfils(c, &j->weights[i])) return;
+    nb_job_warn(j, first->src_name, "the config says %s %.*s%s, the tensors are %s: the tensors win", key,
+                NB_FMT_STR(value), c ? "" : " (unknown)", first->from);
+}
+
+/* ---- lists of what is not quantised ---- */
+
+/* Stars match anything, other characters themselves. `pattern` may begin with "re:": then ".*" is the star and "\\." a
+ * dot; an expression with anything else in it explains nothing here. */
+static bool pattern_plain(nb_str p)
+{
+    for (size_t i = 0; i < p.n; i++)
+        if (memchr("[](){}|+?", p.p[i], 9)) return false;
+    return true;
+}
+
+static nb_str as_stars(nb_job *j, nb_str p)
+{
+    if (!nb_str_starts(p, "re:")) return p;
+    p = (nb_str){p.p + 3, p.n - 3};
+    char *out = pattern_plain(p) ? nb_arena_alloc(j->arena, p.n + 2) : NULL;
+    size_t n = 0;
+    if (!out) return (nb_str){0};
+    for (size_t i = 0; i < p.n; i++) {
+        bool pair = i + 1 < p.n;
+        if (p.p[i] == '.' && pair && p.p[i + 1] == '*')
+            out[n++] = '*', i++;
+        else if (p.p[i] == '\\' && pair)
+            out[n++] = p.p[++i];
+        else if (p.p[i] != '^' && p.p[i] != '$')
+            out[n++] = p.p[i];
+    }
+    if (!p.n || p.p[p.n - 1] != '$') out[n++] = '*'; /* such expressions are matched at the beginning only */
+    return (nb_str){out, n};
+}
+
+static bool stars_match(nb_str p, nb_str s)
+{
+    size_t i = 0, k = 0, star = SIZE_MAX, mark = 0;
+    while (k < s.n) {
+        if (i < p.n && p.p[i] == '*') {
+            star = i++;
+            mark = k;
+        } else if (i < p.n && p.p[i] == s.p[k]) {
+            i++;
+            k++;
+        } else if (star != SIZE_MAX) {
+            i = star + 1;
+            k = ++mark;
+        } else {
+            return false;
+        }
+    }
+    while (i < p.n && p.p[i] == '*') i++;
+    return i == p.n;
+}
+
+/* "lm_head" names the module and what lies below it, wherever it stands. */
+static bool component(nb_str name, nb_str part)
+{
+    for (int64_t at = 0; (at = nb_str_find(name, part, (size_t)at)) >= 0; at++) {
+        size_t end = (size_t)at + part.n;
+        if ((!at || name.p[at - 1] == '.') && (end == name.n || name.p[end] == '.')) return true;
+    }
+    return false;
+}
+
+typedef struct ignored {
+    nb_str v[256]; /* a longer list names its modules one by one, and nobody reads the rest for a warning */
+    size_t n;
+} ignored;
+
+static void collect(nb_job *j, ignored *list)
+{
+    static const char *const keys[] = {"ignore", "exclude_modules", "modules_to_not_convert", "ignored_layers"};
+    for (size_t q = 0; q < j->src.n_quant; q++)
+        for (size_t k = 0; k < NB_COUNT(keys); k++) {
+            const nb_json *a = nb_json_get(j->src.quant[q], keys[k]);
+            for (uint32_t i = 0; nb_json_is(a, NB_JSON_ARRAY) && i < a->count && list->n < NB_COUNT(list->v); i++) {
+                nb_str s;
+                if (!nb_json_str(&a->items[i], &s) || !s.n) continue;
+                s = as_stars(j, s);
+                if (s.n) list->v[list->n++] = s;
+            }
+        }
+}
+
+static bool is_ignored(const ignored *list, nb_str base)
+{
+    for (size_t i = 0; i < list->n; i++) {
+        bool star = memchr(list->v[i].p, '*', list->v[i].n) != NULL;
+        if (star ? stars_match(list->v[i], base) : component(base, list->v[i])) return true;
+    }
+    return false;
+}
+
+static void check_ignored(nb_job *j)
+{
+    ignored list = {.n = 0};
+    const nb_weight_src *first = NULL;
+    size_t n = 0;
+    collect(j, &list);
+    for (size_t i = 0; list.n && i < j->n_weights; i++) {
+        const nb_weight_src *w = &j->weights[i];
+        nb_str base = w->src_name;
+        const char *dot = base.n ? memrchr(base.p, '.', base.n) : NULL;
+        if (dot) base.n = (size_t)(dot - base.p);
+        if (!w->quantized || !is_ignored(&list, base)) continue;
+        if (!n++) first = w;
+    }
+    if (n)
+        nb_job_warn(
+            j, first->src_name,
+            "the config lists %zu modules as not quantised, this one first, whose tensors are %s: the tensors win", n,
+            first->from);
+}
+
+void nb_claims_check(nb_job *j)
+{
+    const nb_weight_src *first = NULL;
+    for (size_t i = 0; i < j->n_weights && !first; i++)
+        if (j->weights[i].quantized) first = &j->weights[i];
+    if (!first || j->src.gguf) return;
+    check_field(j, first, "quant_method", methods, NB_COUNT(methods));
+    check_field(j, first, "quant_algo", algorithms, NB_COUNT(algorithms));
+    check_ignored(j);
+}

@@ -1,0 +1,326 @@
+/* Draft models beside a target (specs/create.md 1.5, golden P15) and inline heads. */
+#include "create/fixture.h"
+
+static const char target[] =
+    "{\"architectures\":[\"LlamaForCausalLM\"],\"model_type\":\"llama\",\"hidden_size\":64,\"intermediate_size\":128,"
+    "\"num_hidden_layers\":1,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":16,\"vocab_size\":320,"
+    "\"rms_norm_eps\":1e-5,\"rope_theta\":10000.0,\"max_position_embeddings\":512,\"tie_word_embeddings\":true}";
+
+/* A target of one layer, and its draft in SRC/draft. */
+static void sources(fx *x, const char *draft_config)
+{
+    char src[300];
+    fx_text(x, "config.json", target);
+    fx_random(x, "model.embed_tokens.weight", "320,64", 1);
+    fx_random(x, "model.norm.weight", "64", 2);
+    fx_random(x, "model.layers.0.input_layernorm.weight", "64", 3);
+    fx_random(x, "model.layers.0.post_attention_layernorm.weight", "64", 4);
+    fx_random(x, "model.layers.0.self_attn.q_proj.weight", "64,64", 5);
+    fx_random(x, "model.layers.0.self_attn.k_proj.weight", "32,64", 6);
+    fx_random(x, "model.layers.0.self_attn.v_proj.weight", "32,64", 7);
+    fx_random(x, "model.layers.0.self_attn.o_proj.weight", "64,64", 8);
+    fx_random(x, "model.layers.0.mlp.gate_proj.weight", "128,64", 9);
+    fx_random(x, "model.layers.0.mlp.up_proj.weight", "128,64", 10);
+    fx_random(x, "model.layers.0.mlp.down_proj.weight", "64,128", 11);
+    fx_save(x, "model.safetensors");
+    fx_clear(x);
+    memcpy(src, x->src, sizeof src);
+    snprintf(x->src, sizeof x->src, "%.280s/draft", src);
+    assert_int_equal(mkdir(x->src, 0755), 0);
+    fx_text(x, "config.json", draft_config);
+    fx_random(x, "embed_tokens.weight", "320,64", 21);
+    fx_random(x, "lm_head.weight", "320,64", 22);
+    fx_random(x, "layers.0.self_attn.q_proj.weight", "64,64", 23);
+    fx_random(x, "norm.weight", "64", 24);
+    fx_save(x, "model.safetensors");
+    fx_clear(x);
+    memcpy(x->src, src, sizeof src);
+}
+
+static nb_create_options options(fx *x)
+{
+    nb_create_options o = fx_options(x);
+    o.force = false;
+    o.layout = NB_LAYOUT_ROWS16;
+    return o;
+}
+
+static void p15_draft(void **state)
+{
+    (void)state;
+    fx *x = fx_new();
+    sources(x, "{\"architectures\":[\"SomeDraft\"],\"vocab_size\":320}");
+    nb_create_options o = options(x);
+    o.draft_request = NB_REQUEST_TYPE;
+    o.draft_type = nb_qtype_default(NB_NVFP4);
+    fx_ok(x, fx_run(x, &o));
+    static const char *const quantised[] = {"draft.embed_tokens.weight", "draft.lm_head.weight",
+                                            "draft.layers.0.self_attn.q_proj.weight"};
+    for (size_t i = 0; i < NB_COUNT(quantised); i++) { /* embedding and head too: no promotion to 8 bits */
+        char key[100];
+        fx_blob b = fx_open(x, quantised[i]);
+        snprintf(key, sizeof key, "%s.quant_type", quantised[i]);
+        fx_meta(&b, key, "nvfp4");
+        fx_close(&b);
+    }
+    fx_blob b = fx_open(x, "model.embed_tokens.weight"); /* the target keeps what it was */
+    fx_meta(&b, "model.embed_tokens.weight.quant_type", "bf16");
+    assert_non_null(nb_manifest_find(&b.m, "draft/config.json"));
+    assert_non_null(nb_manifest_find(&b.m, "draft.norm.weight"));
+    nb_buf text = {0};
+    nb_json_doc d = fx_json(x, b.m.config.hex, &text);
+    nb_str s;
+    assert_true(nb_json_str(nb_json_path(d.root, "draft.architecture"), &s) && nb_str_is(s, "SomeDraft"));
+    assert_true(nb_json_str(nb_json_path(d.root, "draft.tensor_prefix"), &s) && nb_str_is(s, "draft."));
+    nb_json_free(&d);
+    nb_buf_free(&text);
+    fx_close(&b);
+    nb_name name;
+    fx_ok(x, nb_name_parse(&name, "t", &x->err));
+    fx_ok(x, nb_create_verify(x->store, &name, true, NULL, NULL, &x->err));
+    fx_free(x);
+}
+
+/* The draft's own architecture has a say in its types: Gemma 4 promotes v_proj by layer, the default always. */
+static void own_policy(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *type;
+    } rows[] = {
+        {"{\"architectures\":[\"Gemma4AssistantForCausalLM\"],\"num_hidden_layers\":40,\"vocab_size\":320}", "int4"},
+        {"{\"architectures\":[\"SomeDraft\"],\"num_hidden_layers\":40,\"vocab_size\":320}", "int8"},
+    };
+    for (size_t i = 0; i < NB_COUNT(rows); i++) {
+        fx *x = fx_new();
+        char src[300];
+        sources(x, rows[i].config);
+        memcpy(src, x->src, sizeof src);
+        snprintf(x->src, sizeof x->src, "%.280s/draft", src);
+        fx_random(x, "layers.6.self_attn.v_proj.weight", "64,64", 23);
+        fx_save(x, "model.safetensors");
+        memcpy(x->src, src, sizeof src);
+        nb_create_options o = options(x);
+        o.draft_request = NB_REQUEST_TYPE;
+        o.draft_type = nb_qtype_default(NB_INT4);
+        fx_ok(x, fx_run(x, &o));
+        fx_blob b = fx_open(x, "draft.layers.6.self_attn.v_proj.weight");
+        fx_meta(&b, "draft.layers.6.self_attn.v_proj.weight.quant_type", rows[i].type);
+        fx_close(&b);
+        fx_free(x);
+    }
+}
+
+/* A draft is added to a stored model, then replaced by another: the model's own layers and config stay. */
+static void added_later(void **state)
+{
+    (void)state;
+    fx *x = fx_new();
+    char aside[300], dir[320];
+    sources(x, "{\"architectures\":[\"FirstDraft\"],\"vocab_size\":320}");
+    snprintf(dir, sizeof dir, "%.280s/draft", x->src);
+    snprintf(aside, sizeof aside, "%.250s/later", x->dir);
+    assert_int_equal(rename(dir, aside), 0);
+    nb_create_options o = options(x);
+    o.source = NULL;
+    o.draft = aside;
+    fx_fails(x, fx_run(x, &o), NB_E_NOT_FOUND, "not found"); /* nothing stored yet */
+    fx_nothing_left(x);
+    o = options(x);
+    fx_ok(x, fx_run(x, &o));
+    fx_blob plain = fx_open(x, "model.norm.weight");
+    size_t n = plain.m.n_layers;
+    nb_buf before = {0}, after = {0};
+    nb_json_doc old = fx_json(x, plain.m.config.hex, &before);
+    assert_null(nb_json_get(old.root, "draft"));
+
+    static const struct {
+        const char *arch, *type;
+    } steps[] = {{"FirstDraft", "nvfp4"}, {"SecondDraft", "bf16"}};
+    for (size_t s = 0; s < NB_COUNT(steps); s++) {
+        char src[300], text[200];
+        memcpy(src, x->src, sizeof src);
+        memcpy(x->src, aside, sizeof src);
+        snprintf(text, sizeof text, "{\"architectures\":[\"%s\"],\"vocab_size\":320}", steps[s].arch);
+        fx_text(x, "config.json", text);
+        memcpy(x->src, src, sizeof src);
+        o = options(x);
+        o.source = NULL;
+        o.draft = aside;
+        o.draft_request = s ? NB_REQUEST_NONE : NB_REQUEST_TYPE;
+        o.draft_type = nb_qtype_default(NB_NVFP4);
+        o.search = s == 0;
+        o.deep = true;
+        fx_ok(x, fx_run(x, &o));
+        assert_true(nb_str_is(x->report.source_kind, "stored"));
+        assert_int_equal(x->report.n_tensors, 4);
+        fx_blob b = fx_open(x, "draft.layers.0.self_attn.q_proj.weight");
+        fx_meta(&b, "draft.layers.0.self_attn.q_proj.weight.quant_type", steps[s].type);
+        assert_int_equal(b.m.n_layers, n + 5); /* four tensors, one config */
+        for (size_t i = 0; i < n; i++) {
+            assert_true(nb_str_eq(b.m.layers[i].name, plain.m.layers[i].name));
+            assert_string_equal(b.m.layers[i].hex, plain.m.layers[i].hex);
+        }
+        nb_json_doc now = fx_json(x, b.m.config.hex, &after);
+        nb_str arch;
+        assert_true(nb_json_str(nb_json_path(now.root, "draft.architecture"), &arch));
+        assert_true(nb_str_is(arch, steps[s].arch));
+        assert_true(nb_json_present(nb_json_path(now.root, "draft.quality")) == (s == 0));
+        assert_int_equal(now.root->count, old.root->count + 1);
+        for (uint32_t i = 0; i < old.root->count; i++) assert_true(nb_str_eq(now.root->keys[i], old.root->keys[i]));
+        nb_json_free(&now);
+        fx_close(&b);
+    }
+    nb_name name;
+    fx_ok(x, nb_name_parse(&name, "t", &x->err));
+    fx_ok(x, nb_create_verify(x->store, &name, true, NULL, NULL, &x->err));
+    nb_json_free(&old);
+    nb_buf_free(&before);
+    nb_buf_free(&after);
+    fx_close(&plain);
+    fx_free(x);
+}
+
+typedef struct meddler {
+    fx *x;
+    nb_status st;
+    uint32_t times;
+} meddler;
+
+/* Imports the model anew, as another type, while its draft is about to be published. */
+static void meddle(void *user, nb_create_phase p, const char *item, uint64_t done, uint64_t total, uint32_t n,
+                   uint32_t n_total)
+{
+    meddler *m = user;
+    nb_create_report r;
+    nb_error err;
+    (void)item, (void)done, (void)total, (void)n, (void)n_total;
+    if (p != NB_CREATE_CONFIGS || m->times++) return;
+    nb_create_options o = options(m->x);
+    o.request = NB_REQUEST_TYPE;
+    o.type = nb_qtype_default(NB_MXFP8);
+    m->st = nb_create(m->x->store, &o, &r, &err);
+    nb_create_report_free(&r);
+}
+
+static void replaced_meanwhile(void **state)
+{
+    (void)state;
+    fx *x = fx_new();
+    char aside[300], dir[320];
+    sources(x, "{\"architectures\":[\"SomeDraft\"],\"vocab_size\":320}");
+    snprintf(dir, sizeof dir, "%.280s/draft", x->src);
+    snprintf(aside, sizeof aside, "%.250s/later", x->dir);
+    assert_int_equal(rename(dir, aside), 0);
+    nb_create_options o = options(x);
+    fx_ok(x, fx_run(x, &o));
+    meddler m = {.x = x, .st = NB_E_FAILED};
+    o.source = NULL;
+    o.draft = aside;
+    o.progress = meddle;
+    o.user = &m;
+    fx_fails(x, fx_run(x, &o), NB_E_INVALID, "E_SOURCE_CHANGED");
+    assert_int_equal(m.times, 1);
+    assert_int_equal(m.st, NB_OK);
+    fx_blob b = fx_open(x, "model.layers.0.self_attn.q_proj.weight"); /* the other import stands */
+    fx_meta(&b, "model.layers.0.self_attn.q_proj.weight.quant_type", "mxfp8");
+    assert_null(nb_manifest_find(&b.m, "draft/config.json"));
+    fx_close(&b);
+    fx_free(x);
+}
+
+/* What cannot be said of a model that is stored, and a draft that does not fit it: the model stays as it was. */
+static void added_wrongly(void **state)
+{
+    (void)state;
+    fx *x = fx_new();
+    char aside[300], dir[320];
+    sources(x, "{\"architectures\":[\"SomeDraft\"],\"vocab_size\":321}");
+    snprintf(dir, sizeof dir, "%.280s/draft", x->src);
+    snprintf(aside, sizeof aside, "%.250s/later", x->dir);
+    assert_int_equal(rename(dir, aside), 0);
+    nb_create_options o = options(x);
+    fx_ok(x, fx_run(x, &o));
+    size_t blobs = fx_files_in(x, "blobs");
+    o.source = NULL;
+    o.draft = aside;
+    fx_fails(x, fx_run(x, &o), NB_E_INVALID, "vocab_size");
+    nb_create_options bad[3] = {o, o, o};
+    bad[0].request = NB_REQUEST_TYPE;
+    bad[0].type = nb_qtype_default(NB_NVFP4);
+    bad[1].keep = "*";
+    bad[2].types = "*=int8";
+    for (size_t i = 0; i < NB_COUNT(bad); i++) fx_fails(x, fx_run(x, &bad[i]), NB_E_USAGE, "stored already");
+    o.draft = NULL;
+    fx_fails(x, fx_run(x, &o), NB_E_NOT_FOUND, "no source");
+    assert_int_equal(fx_files_in(x, "blobs"), blobs);
+    fx_blob b = fx_open(x, "model.norm.weight");
+    assert_null(nb_manifest_find(&b.m, "draft/config.json"));
+    fx_close(&b);
+    fx_free(x);
+}
+
+static void misfits(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *part;
+    } rows[] = {
+        {"{\"architectures\":[\"SomeDraft\"],\"vocab_size\":321}", "vocab_size"},
+        {"{\"architectures\":[\"SomeDraft\"],\"num_target_layers\":2}", "num_target_layers"},
+        {"{\"architectures\":[\"SomeDraft\"],\"dflash_config\":{\"target_layer_ids\":[0,1]}}", "target_layer_ids"},
+        {"{\"vocab_size\":320}", "no architecture"},
+        {"{", "draft"},
+    };
+    for (size_t i = 0; i < NB_COUNT(rows); i++) {
+        fx *x = fx_new();
+        sources(x, rows[i].config);
+        nb_create_options o = options(x);
+        fx_fails(x, fx_run(x, &o), NB_E_INVALID, rows[i].part);
+        fx_nothing_left(x);
+        fx_free(x);
+    }
+    fx *x = fx_new();
+    sources(x, "{\"architectures\":[\"SomeDraft\"]}");
+    nb_create_options o = options(x);
+    o.draft = x->src;
+    fx_fails(x, fx_run(x, &o), NB_E_INVALID, "same directory");
+    fx_free(x);
+}
+
+/* An inline head: its matrices are stored like the others, its experts as a bank, and it is recorded. */
+static void inline_head(void **state)
+{
+    (void)state;
+    fx *x = fx_new();
+    fx_text(x, "config.json", target);
+    fx_plain_config(x, "\"mtp_num_hidden_layers\":1");
+    fx_random(x, "model.layers.0.self_attn.q_proj.weight", "64,64", 1);
+    fx_random(x, "mtp.fc.weight", "64,128", 2);
+    fx_random(x, "mtp.layers.0.mlp.experts.gate_up_proj", "4,64,64", 3);
+    fx_random(x, "mtp.layers.0.mlp.experts.down_proj", "4,64,32", 4);
+    fx_save(x, "model.safetensors");
+    nb_create_options o = fx_options(x);
+    o.layout = NB_LAYOUT_ROWS16;
+    fx_ok(x, fx_run(x, &o));
+    fx_blob b = fx_open(x, "mtp.layers.0.mlp.experts");
+    fx_meta(&b, "mtp.layers.0.mlp.experts.weight.gate.shape", "[32,64]");
+    fx_meta(&b, "mtp.layers.0.mlp.experts.weight.down.shape", "[64,32]");
+    nb_buf text = {0};
+    nb_json_doc d = fx_json(x, b.m.config.hex, &text);
+    nb_str kind;
+    assert_true(nb_json_str(nb_json_path(d.root, "inline_draft.kind"), &kind) && nb_str_is(kind, "mtp"));
+    nb_json_free(&d);
+    nb_buf_free(&text);
+    fx_close(&b);
+    fx_free(x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(p15_draft),     cmocka_unit_test(own_policy),
+                                       cmocka_unit_test(misfits),       cmocka_unit_test(added_later),
+                                       cmocka_unit_test(added_wrongly), cmocka_unit_test(replaced_meanwhile),
+                                       cmocka_unit_test(inline_head)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

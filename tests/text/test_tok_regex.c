@@ -1,0 +1,155 @@
+/* Patterns: the table of states finds what PCRE2 finds, and no search looks far ahead in vain again and again. */
+#include "tok_testlib.h"
+
+#include "text/tok_regex.h"
+#include "text/unicode.h"
+
+#include <time.h>
+
+static uint32_t seed = 2463534242u;
+static uint32_t draw(uint32_t n)
+{
+    seed ^= seed << 13, seed ^= seed >> 17, seed ^= seed << 5;
+    return (uint32_t)((uint64_t)seed * n >> 32);
+}
+
+/* A random pattern over a small alphabet. */
+static void random_pattern(nb_buf *b, int depth)
+{
+    static const char *const atoms[] = {"a", "b", "\\s", "\\S", "\\d", "[ab]", "[^a]", ".", "\\p{L}", "\\p{Lu}", "\xC3\xA9", "\xE4\xB8\xAD", "[\\p{L}&&[^a]]", "\\w", "(?i:b)", "(?m:.)", "\n", "1", "[^\\s\\p{L}\\p{N}]", "'"};
+    static const char *const conditions[] = {"^", "$", "\\b", "\\B", "(?=a)", "(?!\\S)", "(?<=\\s)", "(?<!b)", "(?![ab])", "(?<=\xC3\xA9)", "(?=ab+)", "(?!a\\s|bb)", "(?=(a|b\\b)*$)", "(?=.{3})", "(?!(?:\\d{2})+(?!\\d))", "(?=\\n^b)"};
+    static const char *const quantifiers[] = {"*", "+", "?", "*?", "+?", "??", "{2}", "{1,3}", "{2,}", "{0,2}?", "*+", "++", "?+"};
+    uint32_t parts = 1 + draw(3);
+    for (uint32_t i = 0; i < parts; i++) {
+        uint32_t k = draw(12);
+        if (k < 7 || depth == 0) nb_buf_add_cstr(b, atoms[draw(NB_COUNT(atoms))]);
+        else if (k < 8) nb_buf_add_cstr(b, conditions[draw(NB_COUNT(conditions))]);
+        else {
+            nb_buf_add_cstr(b, draw(2) ? "(?:" : "(");
+            for (uint32_t n = 1 + draw(3); n; n--) {
+                random_pattern(b, depth - 1);
+                if (n > 1) nb_buf_add_char(b, '|');
+            }
+            nb_buf_add_char(b, ')');
+        }
+        if (k != 7 && draw(2)) nb_buf_add_cstr(b, quantifiers[draw(NB_COUNT(quantifiers))]);
+    }
+}
+
+static void random_text(nb_buf *b, uint32_t most)
+{
+    static const char *const parts[] = {"a", "b", "A", "B", " ", "  ", "\n", "\t", "1", "22", "\xC3\xA9", "\xC3\x89", "\xE4\xB8\xAD", "\xF0\x9F\x98\x80", "'s", "-", "\xCC\x81", "\xC2\xA0", "aaa", "ab"};
+    b->n = 0;
+    for (uint32_t n = draw(most); n; n--) nb_buf_add_cstr(b, parts[draw(NB_COUNT(parts))]);
+}
+
+/* All matches as pairs of places; false where the search gives up. */
+static bool all_matches(const nb_tok_regex *r, nb_str text, nb_buf *out)
+{
+    nb_tok_find f;
+    size_t v[2];
+    bool found;
+    nb_status st = nb_tok_find_init(&f, r, text.p, text.n, NULL);
+    out->n = 0;
+    while (!st && !(st = nb_tok_find_next(&f, &v[0], &v[1], &found, NULL)) && found) nb_buf_add(out, v, sizeof v);
+    nb_tok_find_free(&f);
+    return !st;
+}
+
+static size_t compared, tables, texts;
+
+/* The table, where the pattern has one, against PCRE2. */
+static void compare(nb_str pattern, int rounds)
+{
+    nb_tok_regex *want = NULL, *got = NULL;
+    nb_buf text = {0}, a = {0}, b = {0};
+    if (nb_tok_regex_new_by(&want, pattern, NB_REGEX_PCRE, NULL)) return;
+    compared++;
+    tables += !nb_tok_regex_new_by(&got, pattern, NB_REGEX_TABLE, NULL);
+    for (int i = 0; got && i < rounds; i++) {
+        random_text(&text, 30);
+        nb_str s = {text.n ? text.p : "", text.n};
+        if (!all_matches(want, s, &a)) continue;
+        texts++;
+        assert_true(all_matches(got, s, &b));
+        if (a.n != b.n || (a.n && memcmp(a.p, b.p, a.n))) fail_msg("pattern '%.*s', text '%.*s': %zu and %zu matches", NB_FMT_STR(pattern), NB_FMT_STR(s), a.n / 16, b.n / 16);
+    }
+    nb_tok_regex_free(want), nb_tok_regex_free(got);
+    nb_buf_free(&text), nb_buf_free(&a), nb_buf_free(&b);
+}
+
+static void test_published(void **state)
+{
+    static const char *const patterns[] = {
+        "\\s+", "\\p{L}+|\\p{N}", "[aeiou]", "\\w+|[^\\w\\s]+", "(?i)the|S", "^.", "$", "x*", "(?<=a)", "[\\p{Lu}&&[^A-F]]", "\\b", " {2,}", "[[:punct:]]+", "\\p{Han}|\\p{Greek}+", "^[> ]+|;$",
+        "\\p{N}{1,3}", "[\xE4\xB8\x80-\xE9\xBE\xA5]+", "[0-9][0-9][0-9]", " ?[^(\\s|[.,!?])]+", "[^\\W\\d]+", "\\d+", ".", "a?b", "(a|ab)(c|bcd)?", "a*?b", "(?:a|b)*a", "(\\s|a)+$", "\\s+(?!\\S)|\\s+",
+        "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}+| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++$|\\s*[\\r\\n]|\\s+(?!\\S)|\\s", "\\s++$", "a?+ab|a*+b", "(?:[ab])++(?=a)", "(?=(\\d{3})+(?!\\d))", "\\p{N}{1,3}(?=(?:\\p{N}{3})*\\b)", "\\s+(?=\\s[^\\s])", "a(?!ab)(?=a+$)", "(?!$)a*(?=ba|$)",
+        "<\\|startoftext\\|>|'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]|[^\\s\\p{L}\\p{N}]+", "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+        "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
+    };
+    (void)state;
+    for (size_t i = 0; i < NB_COUNT(patterns); i++) {
+        size_t before = tables;
+        compare(nb_str_of(patterns[i]), 400);
+        if (tables == before) print_message("'%s' has no table\n", patterns[i]);
+    }
+    print_message("%zu patterns, %zu as tables, %zu texts\n", compared, tables, texts);
+    assert_int_equal(compared, NB_COUNT(patterns));
+    assert_true(tables + 2 >= compared);
+}
+
+static void test_random(void **state)
+{
+    nb_buf b = {0};
+    (void)state;
+    compared = tables = texts = 0;
+    for (int i = 0; i < 700; i++) {
+        b.n = 0;
+        random_pattern(&b, 2);
+        compare(nb_buf_str(&b), 40);
+    }
+    print_message("%zu random patterns, %zu as tables, %zu texts\n", compared, tables, texts);
+    assert_true(tables > compared / 2);
+    nb_buf_free(&b);
+}
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* From every place each of these looks to the end of the text, and finds nothing or little. */
+static void test_far_ahead(void **state)
+{
+    static const char *const patterns[] = {"a+$", "a*b", "a|a*b", "(?:a|aa)+b", "\\p{L}+1", "a{3,}?b|aa", "(?=(?:aaa)+b)", "a(?=a*$)"};
+    (void)state;
+    for (size_t i = 0; i < NB_COUNT(patterns); i++) {
+        nb_tok_regex *r = NULL;
+        nb_buf text = {0}, out = {0};
+        assert_int_equal(nb_tok_regex_new_by(&r, nb_str_of(patterns[i]), NB_REGEX_TABLE, NULL), NB_OK);
+        while (text.n < 300000) nb_buf_add_cstr(&text, "aaaaaaaa");
+        nb_buf_add_cstr(&text, ".");
+        uint64_t from = cpu_ns();
+        assert_true(all_matches(r, nb_buf_str(&text), &out));
+        uint64_t ns = cpu_ns() - from;
+        print_message("'%s': %zu matches, %.1f MB/s\n", patterns[i], out.n / 16, (double)text.n * 1e3 / (double)ns);
+        assert_true(ns < 2000000000u); /* quadratic would be a minute */
+        nb_tok_regex_free(r);
+        nb_buf_free(&text), nb_buf_free(&out);
+    }
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    nb_uni_init();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_published), cmocka_unit_test(test_random), cmocka_unit_test(test_far_ahead)};
+    return cmocka_run_group_tests_name("patterns", tests, set_up, NULL);
+}
