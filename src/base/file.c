@@ -215,7 +215,9 @@ nb_status nb_mkdirs(const char *path, nb_error *err)
         }
         copy[i] = keep;
     }
-    if (!st && !nb_path_is_dir(path)) st = nb_fail(err, NB_E_IO, "%s: exists and is not a folder", path);
+    if (!st && !nb_path_is_dir(path))
+        st = nb_path_exists(path) ? nb_fail(err, NB_E_IO, "%s: exists and is not a folder", path)
+                                  : nb_fail(err, NB_E_NOT_FOUND, "%s: was removed while it was made", path);
     free(copy);
     return st;
 }

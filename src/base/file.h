@@ -25,7 +25,7 @@ nb_status nb_write_full(int fd, const void *p, size_t n, const char *path, nb_er
 nb_status nb_file_read(nb_buf *buf, const char *path, uint64_t max, nb_error *err);
 /* Writes path so that it holds either the old or the new content, whole: a temporary file beside it, fsync, rename. */
 nb_status nb_file_write_atomic(const char *path, const void *p, size_t n, nb_error *err);
-/* mkdir -p */
+/* mkdir -p. NB_E_NOT_FOUND: somebody removed one of the folders meanwhile. */
 nb_status nb_mkdirs(const char *path, nb_error *err);
 bool nb_path_exists(const char *path);
 bool nb_path_is_dir(const char *path);

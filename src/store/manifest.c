@@ -25,14 +25,16 @@ static char *real_sub(const nb_store *s, const char *sub)
 }
 
 /* Where a link leads must be ROOT/blobs/sha256-<hex> itself; where a regular file lies must be inside ROOT/sub.
- * Everything is compared after all symbolic links are followed. hex is set for a link and empty for a file. */
-static nb_status check_place(const nb_store *s, const char *path, const char *sub, bool link, char hex[65],
+ * Everything is compared after all symbolic links are followed. hex is set for a link and empty for a file. real: the
+ * file that was checked, malloc: another importer may move the name to another file at any moment. */
+static nb_status check_place(const nb_store *s, const char *path, const char *sub, bool link, char hex[65], char **real,
                              nb_error *err)
 {
-    char *real = realpath(path, NULL), *base = real_sub(s, link ? "blobs" : sub);
+    char *base = real_sub(s, link ? "blobs" : sub);
     nb_status st = NB_OK;
     hex[0] = '\0';
-    if (!real || !base) {
+    *real = realpath(path, NULL);
+    if (!*real || !base) {
         /* Removed while we looked, or dangling? */
         struct stat info;
         bool gone = lstat(path, &info) != 0 && errno == ENOENT;
@@ -40,28 +42,53 @@ static nb_status check_place(const nb_store *s, const char *path, const char *su
         goto out;
     }
     size_t n = strlen(base);
-    bool inside = strncmp(real, base, n) == 0 && real[n] == '/';
-    bool ok = inside && (!link || (nb_digest_parse(nb_str_of(real + n + 1), hex) && real[n + 7] == '-'));
+    bool inside = strncmp(*real, base, n) == 0 && (*real)[n] == '/';
+    bool ok = inside && (!link || (nb_digest_parse(nb_str_of(*real + n + 1), hex) && (*real)[n + 7] == '-'));
     if (!ok) st = nb_fail(err, NB_E_INVALID, "%s: leads out of the store", path);
 out:
-    free(real);
     free(base);
     return st;
 }
 
-/* Reads the file that a name stands for. hex: its digest. */
-static nb_status load(const nb_store *s, const char *path, const char *sub, nb_buf *text, char hex[65], nb_error *err)
+/* Reads the file that a name stands for at this moment. hex: its digest. */
+static nb_status load_once(const nb_store *s, const char *path, const char *sub, nb_buf *text, char hex[65],
+                           nb_error *err)
 {
     struct stat info;
-    char wanted[65];
+    char wanted[65], *real = NULL;
     if (lstat(path, &info) != 0) return nb_fail_errno(err, errno, "%s", path);
-    nb_status st = check_place(s, path, sub, S_ISLNK(info.st_mode), wanted, err);
-    if (!st) st = nb_file_read(text, path, MANIFEST_MAX, err);
+    nb_status st = check_place(s, path, sub, S_ISLNK(info.st_mode), wanted, &real, err);
+    if (!st) st = nb_file_read(text, real, MANIFEST_MAX, err);
+    free(real);
     if (st) return st;
     nb_sha256_hex(text->p, text->n, hex);
     if (wanted[0] && strcmp(wanted, hex) != 0)
         return nb_fail(err, NB_E_INVALID, "%s: the manifest's bytes do not match its digest", path);
     return NB_OK;
+}
+
+/* Where a link leads, as text; empty for what is no link. */
+static void link_text(const char *path, char text[PATH_MAX])
+{
+    ssize_t n = readlink(path, text, PATH_MAX - 1);
+    text[n > 0 ? n : 0] = '\0';
+}
+
+/* The same for a name that others move: a manifest that was replaced while it was read may be collected before its bytes
+ * are here, and then the name's new one is read. */
+static nb_status load(const nb_store *s, const char *path, const char *sub, nb_buf *text, char hex[65], nb_error *err)
+{
+    char before[PATH_MAX], after[PATH_MAX];
+    nb_status st = NB_OK;
+    for (int attempt = 0; attempt < 16; attempt++) {
+        link_text(path, before);
+        text->n = 0;
+        st = load_once(s, path, sub, text, hex, err);
+        if (!st) break;
+        link_text(path, after);
+        if (strcmp(before, after) == 0) break;
+    }
+    return st;
 }
 
 /* A name without a host is Ollama's registry in Ollama's store. */
@@ -279,13 +306,16 @@ nb_status nb_name_link(nb_store *s, const nb_name *n, const char hex[65], nb_err
         st = nb_store_no_memory(err);
         goto out;
     }
-    /* Whoever removes the last name of a folder removes the folder: it may vanish between two steps. */
-    for (int attempt = 0; attempt < 16; attempt++) {
+    /* Whoever removes the last name of a folder removes the folder: it may vanish between any two steps. After the
+     * rename that means that the name was removed again, and there is nothing to sync. */
+    for (int attempt = 0; attempt < 64; attempt++) {
         st = nb_mkdirs(folder, err);
+        if (st == NB_E_NOT_FOUND) continue;
         if (!st) st = make_link(s, tmp, hex, err);
         if (st) break;
         if (rename(tmp, path) == 0) {
             st = nb_sync_path(folder, true, err);
+            if (st == NB_E_NOT_FOUND) st = NB_OK;
             break;
         }
         st = nb_fail_errno(err, errno, "%s", path);

@@ -305,6 +305,7 @@ static nb_status unlink_name(nb_store *s, const nb_name *n, nb_error *err)
         st = nb_fail_errno(err, errno, "%s", link);
     } else {
         st = nb_sync_path(path, true, err);
+        if (st == NB_E_NOT_FOUND) st = NB_OK; /* another removal took the folder already */
         /* Model, namespace, host: rmdir takes empty ones only. */
         for (int i = 0; i < 3 && rmdir(path) == 0; i++) *strrchr(path, '/') = '\0';
     }
