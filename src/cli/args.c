@@ -256,7 +256,7 @@ int nb_finish_stdout(int code)
     if (e == EPIPE || (poll(&p, 1, 0) == 1 && (p.revents & POLLERR))) return 141;
     if (e == 0 && write(STDOUT_FILENO, "\n", 1) < 0) e = errno;
     fprintf(stderr, "nibble: standard output: %s\n", e ? strerror(e) : "write error");
-    return code ? code : e == ENOSPC || e == EFBIG ? 5 : 1;
+    return e == ENOSPC || e == EFBIG ? 5 : code ? code : 1;
 }
 
 /* ---- numbers and input ---- */

@@ -257,7 +257,7 @@ static bool set_option(chat *c, const char *name, const char *value)
         s->repeat_penalty = (float)v;
     else if (strcmp(name, "top_k") == 0 && v >= 0 && v < 1e9)
         s->top_k = (int32_t)v;
-    else if (strcmp(name, "n") == 0 && v >= 0 && v < 1e9)
+    else if (strcmp(name, "n") == 0 && (v == -1 || v >= 1) && v < 1e9)
         c->r->generate.max_tokens = (int32_t)v;
     else if (strcmp(name, "seed") == 0 && v >= 0 && v < 1e15)
         s->seed = (uint64_t)v;

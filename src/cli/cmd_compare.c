@@ -228,6 +228,8 @@ static int print_result(const comparison *c)
                c->rows.p ? c->rows.p : "");
         if (c->ref.n_decode) printf("  greedy ids       %d of %d as the reference\n", c->greedy_same, c->ref.n_decode);
         printf("  %s\n", c->a_ok ? "passed" : c->decides ? "FAILED" : "beyond tolerance");
+    } else {
+        printf("(a) not compared: there is no reference.safetensors beside the checkpoint\n");
     }
     printf("(b) as shipped against float32 mode: rel rms %.3e, top-1 %.4f, %d of %d rows with other experts\n",
            c->b_logits.rel_rms, c->b_logits.top1, c->changed_rows, c->shipped.n);

@@ -2,6 +2,7 @@
  * state. design.md 11. */
 #include "base/file.h"
 #include "cli/commands.h"
+#include "cli/common.h"
 #include "cli/term.h"
 #include "run/run.h"
 #include "json/json.h"
@@ -28,42 +29,6 @@ static void score_row(void *user, int32_t row, const float *logits)
     s->scored++;
 }
 
-/* --ids: little-endian u16 (".u16"), i32 (".i32"), or text of numbers. */
-static nb_status read_ids(const char *path, int32_t **out, size_t *n, nb_error *err)
-{
-    nb_buf b = {0};
-    nb_status st = nb_file_read(&b, path, MAX_TEXT, err);
-    if (st != NB_OK) return st;
-    bool u16 = nb_str_ends(nb_str_of(path), ".u16"), i32 = nb_str_ends(nb_str_of(path), ".i32");
-    size_t most = u16 ? b.n / 2 : i32 ? b.n / 4 : b.n;
-    int32_t *ids = malloc((most + 1) * sizeof *ids);
-    if (!ids) {
-        nb_buf_free(&b);
-        return nb_fail(err, NB_E_NO_MEMORY, "no memory for %zu ids", most);
-    }
-    size_t k = 0;
-    if (u16)
-        for (; k < most; k++) ids[k] = nb_load_u16(b.p + 2 * k);
-    else if (i32)
-        for (; k < most; k++) ids[k] = (int32_t)nb_load_u32(b.p + 4 * k);
-    else {
-        const char *p = nb_buf_cstr(&b);
-        while (p && *p) {
-            if (*p < '0' || *p > '9') {
-                p++;
-                continue;
-            }
-            char *end;
-            ids[k++] = (int32_t)strtol(p, &end, 10);
-            p = end;
-        }
-    }
-    nb_buf_free(&b);
-    *out = ids;
-    *n = k;
-    return NB_OK;
-}
-
 typedef struct text_ids {
     int32_t *ids;
     size_t n;
@@ -74,7 +39,7 @@ typedef struct text_ids {
 
 static nb_status load_text(const nb_model *m, const char *path, bool as_ids, text_ids *t, nb_error *err)
 {
-    if (as_ids) return read_ids(path, &t->ids, &t->n, err);
+    if (as_ids) return nb_ids_read(path, &t->ids, &t->n, err);
     nb_buf b = {0};
     nb_status st = nb_file_read(&b, path, MAX_TEXT, err);
     if (st == NB_OK) st = nb_tokenize(m, b.p ? b.p : "", b.n, 0, &t->ids, &t->n, err);

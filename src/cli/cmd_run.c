@@ -1,6 +1,7 @@
 /* cli: run. One prompt, piped input, or a chat on a terminal. */
 #include "base/file.h"
 #include "cli/commands.h"
+#include "cli/common.h"
 #include "cli/generate.h"
 #include "json/json.h"
 
@@ -72,7 +73,8 @@ static const char *bad_option(const run_args *a)
     if (outside(a->repeat, 0, 1e6f) || a->repeat == 0) return "--repeat-penalty is above 0";
     if (a->top_k != UNSET_I && a->top_k < 0) return "--top-k is 0 or a number of tokens";
     if (a->repeat_last_n != UNSET_I && a->repeat_last_n < -1) return "--repeat-last-n is -1, 0 or a number of tokens";
-    if (a->max_tokens < 0) return "-n is a number of tokens";
+    if (a->max_tokens != UNSET_I && a->max_tokens != -1 && a->max_tokens < 1)
+        return "-n is a number of tokens from 1 on, or -1: until the context is full";
     if (a->r.session_options.context < 0) return "--ctx is a number of tokens";
     if (m->threads < 0) return "--threads is a number from 1 on";
     if (m->chunk < 0) return "--chunk is a number of rows from 1 on";
@@ -96,60 +98,15 @@ static void set_sampling(run_args *a)
     s->seed = a->seed;
     s->bias = a->bias;
     s->n_bias = a->bias_text.n;
-    g->max_tokens = a->max_tokens;
+    g->max_tokens = a->max_tokens == UNSET_I ? -1 : a->max_tokens;
     g->stop = a->stop.v;
     g->n_stop = a->stop.n;
     g->ignore_eos = a->ignore_eos;
 }
 
-/* "1,2,3" or a file of numbers. */
-static nb_status parse_ids(const char *text, int32_t **out, size_t *n, nb_error *err)
-{
-    nb_buf file = {0};
-    nb_status st = NB_OK;
-    size_t cap = 0;
-    *out = NULL;
-    *n = 0;
-    if (text[0] < '0' || text[0] > '9') {
-        if ((st = nb_file_read(&file, text, MAX_PROMPT, err)) != NB_OK) goto out;
-        if (!(text = nb_buf_cstr(&file))) text = "";
-    }
-    for (const char *p = text; *p;) {
-        if (*p == ',' || *p == ' ' || *p == '\n' || *p == '\t' || *p == '[' || *p == ']') {
-            p++;
-            continue;
-        }
-        char *end;
-        long v = strtol(p, &end, 10);
-        if (end == p || v < 0 || v > INT32_MAX) {
-            st = nb_fail(err, NB_E_USAGE, "--ids: '%.20s' is not a token id", p);
-            goto out;
-        }
-        p = end;
-        if (*n == cap) {
-            cap = cap ? cap * 2 : 256;
-            int32_t *grown = realloc(*out, cap * sizeof *grown);
-            if (!grown) {
-                st = nb_fail(err, NB_E_NO_MEMORY, "no memory for %zu ids", cap);
-                goto out;
-            }
-            *out = grown;
-        }
-        (*out)[(*n)++] = (int32_t)v;
-    }
-    if (*n == 0) st = nb_fail(err, NB_E_USAGE, "--ids: no token ids");
-out:
-    nb_buf_free(&file);
-    if (st != NB_OK) {
-        free(*out);
-        *out = NULL;
-    }
-    return st;
-}
-
 static nb_status make_ids(run_args *a, int32_t **ids, size_t *n, nb_error *err)
 {
-    if (a->ids) return parse_ids(a->ids, ids, n, err);
+    if (a->ids) return nb_ids_of(a->ids, ids, n, err);
     if (a->raw || !a->r.info.has_template)
         return nb_tokenize(a->r.model, a->prompt.p ? a->prompt.p : "", a->prompt.n,
                            NB_TOKENIZE_SPECIALS | NB_TOKENIZE_CONTROL, ids, n, err); /* the user writes it all */
@@ -250,6 +207,7 @@ int nb_cmd_run(const nb_command *c, int argc, char **argv)
                   .presence = UNSET_F,
                   .frequency = UNSET_F,
                   .top_k = UNSET_I,
+                  .max_tokens = UNSET_I,
                   .repeat_last_n = UNSET_I};
     nb_model_options *m = &a.r.model_options;
     m->size = sizeof *m;
@@ -272,7 +230,7 @@ int nb_cmd_run(const nb_command *c, int argc, char **argv)
         {"--logit-bias", NULL, NB_OPT_LIST, &a.bias_text, "ID=B",
          "add B to a token's logit; -100 bans it, 100 allows nothing else; may repeat"},
         {"--seed", NULL, NB_OPT_U64, &a.seed, "N", "random numbers are a function of this and the position"},
-        {"-n", "--max-tokens", NB_OPT_INT, &a.max_tokens, "N", "most tokens to generate"},
+        {"-n", "--max-tokens", NB_OPT_INT, &a.max_tokens, "N", "most tokens to generate; -1, and the default: until the context is full"},
         {"--stop", NULL, NB_OPT_LIST, &a.stop, "TEXT", "end where this text would be printed; may repeat"},
         {"--ignore-eos", NULL, NB_OPT_FLAG, &a.ignore_eos, NULL, "go on after the model's end token"},
         {"--ctx", "--ctx-size", NB_OPT_INT, &a.r.session_options.context, "N",

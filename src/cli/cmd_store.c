@@ -89,6 +89,7 @@ int nb_cmd_ps(const nb_command *c, int argc, char **argv)
     int n = 0;
     int code = nb_args_parse(c, opts, NB_COUNT(opts), argc, argv, &n);
     if (code >= 0) return code;
+    if (n) return nb_usage_error(c, "unexpected argument '%s'", argv[0]);
     printf(json ? "[]\n" : "NAME  ID  SIZE  PROCESSOR  UNTIL\n");
     return 0;
 }
@@ -174,6 +175,7 @@ int nb_cmd_version(const nb_command *c, int argc, char **argv)
     int n = 0;
     int code = nb_args_parse(c, opts, NB_COUNT(opts), argc, argv, &n);
     if (code >= 0) return code;
+    if (n) return nb_usage_error(c, "unexpected argument '%s'", argv[0]);
     nb_tier best = nb_tier_best();
     const char *forced = getenv("NIBBLE_TIER");
     if (forced && *forced && (!nb_tier_parse(&best, forced) || !nb_tier_available(best))) {

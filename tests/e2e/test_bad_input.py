@@ -240,6 +240,26 @@ class Bad(harness.Case):
             self.assertEqual(p.returncode, 5, p.stderr)
             self.assertEqual(len(p.stderr.splitlines()), 1, p.stderr)
 
+        self.ok("create", "tiny", "--from", checkpoint.copy(checkpoint.llama(), self.temp("tiny"), tokenizer=True), "--quiet")
+        for args in (("run", "tiny", "--raw", "ab", "-n", "3"), ("run", "tiny", "--raw", "ab", "-n", "3", "--json"), ("dump", "tiny"), ("show", "tiny")):
+            with open("/dev/full", "wb") as full:
+                p = subprocess.run([harness.NIBBLE, *args], env=self.env, stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE)
+            self.assertEqual((p.returncode, len(p.stderr.splitlines())), (5, 1), (args, p.stderr))
+
+    def test_files_of_ids(self):
+        """A list of ids that is not one: which file, which word."""
+        self.ok("create", "tiny", "--from", checkpoint.llama(), "--quiet")
+        for name, data, said in (("odd.u16", b"\1\0\2", "3 bytes"), ("odd.i32", b"\1\0\0\0\2\0", "6 bytes"), ("minus.i32", struct.pack("<2i", 3, -7), "id 1 is -7"), ("words.txt", b"1 2 three 4", "'three'"),
+                                 ("minus.txt", b"1 -2", "'-2'"), ("glued.txt", b"1 2x", "'2x'"), ("large.txt", b"1 99999999999999999999", "'99999999999999999999'"), ("empty.txt", b" \n", "no token ids")):
+            with open(self.temp(name), "wb") as f:
+                f.write(data)
+            for args in (("perplexity", "tiny", "--ids", self.temp(name), "--quiet"), ("run", "tiny", "--ids", self.temp(name))):
+                with self.subTest(f"{args[0]} {name}"):
+                    err = self.fails(2, *args)
+                    self.assertIn(said, err)
+                    self.assertIn(name, err)
+                    self.assertEqual(len(err.splitlines()), 1, err)
+
     # ---- signals, pipes, vanishing files ----
 
     def start(self, *args, stdin=subprocess.DEVNULL, **kw):

@@ -65,7 +65,7 @@ class Cli(harness.Case):
                 (("run", "x", "y", "--top-k", "-3"), "--top-k"), (("run", "x", "y", "--repeat-penalty", "0"), "--repeat-penalty"), (("run", "x", "y", "--repeat-last-n", "-2"), "--repeat-last-n"),
                 (("run", "x", "y", "--threads", "-1"), "--threads"), (("run", "x", "y", "--ctx", "-5"), "--ctx"),
                 (("bench",), "needed"), (("bench", "--shape", "s9"), "s1100"), (("bench", "--shape", "s135", "-r", "0"), "range"), (("compare",), "needed"), (("perplexity", "x"), "needed"),
-                (("perplexity", "x", "y", "--window", "1"), "--window"), (("list", "extra"), "extra"), (("verify",), "needed"), (("help", "nothing"), "nothing"), (("dump",), "needed"), (("show",), "needed")]
+                (("perplexity", "x", "y", "--window", "1"), "--window"), (("list", "extra"), "extra"), (("version", "extra"), "extra"), (("ps", "extra"), "extra"), (("run", "x", "y", "-n", "0"), "-n"), (("run", "x", "y", "-n", "-2"), "-n"), (("verify",), "needed"), (("help", "nothing"), "nothing"), (("dump",), "needed"), (("show",), "needed")]
         for args, word in rows:
             with self.subTest(args):
                 err = self.fails(2, *args)
