@@ -11,7 +11,7 @@ struct work {
     size_t acc_stride;
 };
 
-enum { PANEL_FLOATS = NB_PANEL_K * NB_MAX_PANEL_TILES * NB_TILE, FACTOR_FLOATS = NB_PANEL_BLOCKS * NB_MAX_PANEL_TILES * NB_TILE };
+enum { PANEL_FLOATS = NB_PANEL_K * NB_MAX_PANEL_TILES * NB_TILE, FACTOR_FLOATS = NB_PANEL_BLOCKS * NB_MAX_PANEL_TILES * NB_TILE, FINISH_ROWS = 8 };
 
 size_t nb_linear_blocked_scratch(int64_t max_k, int32_t max_rows)
 {
@@ -98,7 +98,10 @@ static void tiles_rows(const nb_blocked *ops, const nb_linear_job *j, const nb_l
             panel_rows(ops, &m, tiles, rows);
         }
     }
-    for (int64_t t = tile0; t < tile1; t++) ops->finish(j, t, row0, rows, w->acc + (size_t)(t - tile0) * w->acc_stride);
+    /* A few rows of y at a time: 32 tiles are 2 KiB of each, and every row may lie on a page of its own. */
+    for (int32_t i = 0; i < rows; i += FINISH_ROWS)
+        for (int64_t t = tile0; t < tile1; t++)
+            ops->finish(j, t, row0 + i, rows - i < FINISH_ROWS ? rows - i : FINISH_ROWS, w->acc + (size_t)(t - tile0) * w->acc_stride + (size_t)i * NB_TILE);
 }
 
 void nb_linear_blocked(const nb_blocked *ops, const nb_linear_job *j, int64_t tile0, int64_t tile1, void *scratch)

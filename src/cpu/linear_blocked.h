@@ -11,7 +11,7 @@ enum {
     NB_PANEL_BLOCKS = 4, NB_PANEL_K = NB_PANEL_BLOCKS * NB_BLOCK, /* a multiple of every group */
     NB_MAX_PANEL_TILES = 2,
     NB_ROWS_AT_ONCE = 256,  /* rows of x; their fp32 copy of one panel's K takes 128 KiB of L2 */
-    NB_TILES_AT_ONCE = 16,  /* row tiles whose accumulators stay in L2 meanwhile, 256 KiB */
+    NB_TILES_AT_ONCE = 32,  /* row tiles whose accumulators stay in L2 meanwhile, 512 KiB */
 };
 
 /* One call of the inner loop: `tiles` row tiles of a panel times `cols` rows of x. */
