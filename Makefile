@@ -27,7 +27,7 @@ run: deps
 check:
 	@scripts/deps.sh check
 	@scripts/build.sh release all $(JOBS)
-	@scripts/get_smollm2.sh --optional > /dev/null
+	@scripts/get_model.sh smollm2 --optional > /dev/null
 	@python3 scripts/run_tests.py --build build/release
 
 check-all:

@@ -1,6 +1,6 @@
 """SmolLM2-135M-Instruct from its GGUF file against transformers: tests/data/smollm2/reference.json, made by tests/python/make_smollm2_reference.py.
 
-Skipped where build/models lacks the file; scripts/get_smollm2.sh fetches it, and `make check` tries that."""
+Skipped where build/models lacks the file; `scripts/get_model.sh smollm2` fetches it, and `make check` tries that."""
 import collections
 import hashlib
 import json
@@ -160,5 +160,5 @@ class SmolLM2(harness.Case):
 
 if __name__ == "__main__":
     if not os.path.exists(GGUF):
-        print(f"note: {os.path.relpath(GGUF, harness.ROOT)} is missing: scripts/get_smollm2.sh fetches it")
+        print(f"note: {os.path.relpath(GGUF, harness.ROOT)} is missing: `scripts/get_model.sh smollm2` fetches it")
     harness.main()
