@@ -1,5 +1,6 @@
 /* create/claims: what the config says about quantisation, against what the tensors are. The tensors win
  * (specs/create.md 3.1); where the two contradict, one warning names both. */
+#include "create/patterns.h"
 #include "create/producer.h"
 
 #include <strings.h>
@@ -73,35 +74,7 @@ static void check_field(nb_job *j, const nb_weight_src *first, const char *key, 
 
 /* ---- lists of what is not quantised ---- */
 
-/* Stars match anything, other characters themselves. `pattern` may begin with "re:": then ".*" is the star and "\\." a
- * dot; an expression with anything else in it explains nothing here. */
-static bool pattern_plain(nb_str p)
-{
-    for (size_t i = 0; i < p.n; i++)
-        if (memchr("[](){}|+?", p.p[i], 9)) return false;
-    return true;
-}
-
-static nb_str as_stars(nb_job *j, nb_str p)
-{
-    if (!nb_str_starts(p, "re:")) return p;
-    p = (nb_str){p.p + 3, p.n - 3};
-    char *out = pattern_plain(p) ? nb_arena_alloc(j->arena, p.n + 2) : NULL;
-    size_t n = 0;
-    if (!out) return (nb_str){0};
-    for (size_t i = 0; i < p.n; i++) {
-        bool pair = i + 1 < p.n;
-        if (p.p[i] == '.' && pair && p.p[i + 1] == '*')
-            out[n++] = '*', i++;
-        else if (p.p[i] == '\\' && pair)
-            out[n++] = p.p[++i];
-        else if (p.p[i] != '^' && p.p[i] != '$')
-            out[n++] = p.p[i];
-    }
-    if (!p.n || p.p[p.n - 1] != '$') out[n++] = '*'; /* such expressions are matched at the beginning only */
-    return (nb_str){out, n};
-}
-
+/* Stars match anything, other characters themselves. */
 static bool stars_match(nb_str p, nb_str s)
 {
     size_t i = 0, k = 0, star = SIZE_MAX, mark = 0;
@@ -134,11 +107,21 @@ static bool component(nb_str name, nb_str part)
 }
 
 typedef struct ignored {
-    nb_str v[256]; /* a longer list names its modules one by one, and nobody reads the rest for a warning */
+    nb_str v[256];       /* a longer list names its modules one by one, and nobody reads the rest for a warning */
+    nb_pattern *re[256]; /* of those that begin with "re:" */
     size_t n;
 } ignored;
 
-static void collect(nb_job *j, ignored *list)
+static void add_ignored(ignored *list, nb_str s)
+{
+    nb_pattern *re = NULL;
+    bool expression = nb_str_starts(s, "re:");
+    if (expression && nb_pattern_new(&re, (nb_str){s.p + 3, s.n - 3}, NULL) != NB_OK) return; /* explains nothing */
+    list->re[list->n] = re;
+    list->v[list->n++] = s;
+}
+
+static void collect(const nb_job *j, ignored *list)
 {
     static const char *const keys[] = {"ignore", "exclude_modules", "modules_to_not_convert", "ignored_layers"};
     for (size_t q = 0; q < j->src.n_quant; q++)
@@ -146,9 +129,7 @@ static void collect(nb_job *j, ignored *list)
             const nb_json *a = nb_json_get(j->src.quant[q], keys[k]);
             for (uint32_t i = 0; nb_json_is(a, NB_JSON_ARRAY) && i < a->count && list->n < NB_COUNT(list->v); i++) {
                 nb_str s;
-                if (!nb_json_str(&a->items[i], &s) || !s.n) continue;
-                s = as_stars(j, s);
-                if (s.n) list->v[list->n++] = s;
+                if (nb_json_str(&a->items[i], &s) && s.n) add_ignored(list, s);
             }
         }
 }
@@ -157,7 +138,10 @@ static bool is_ignored(const ignored *list, nb_str base)
 {
     for (size_t i = 0; i < list->n; i++) {
         bool star = memchr(list->v[i].p, '*', list->v[i].n) != NULL;
-        if (star ? stars_match(list->v[i], base) : component(base, list->v[i])) return true;
+        if (list->re[i] ? nb_pattern_match(list->re[i], base) > 0
+            : star      ? stars_match(list->v[i], base)
+                        : component(base, list->v[i]))
+            return true;
     }
     return false;
 }
@@ -176,6 +160,7 @@ static void check_ignored(nb_job *j)
         if (!w->quantized || !is_ignored(&list, base)) continue;
         if (!n++) first = w;
     }
+    for (size_t i = 0; i < list.n; i++) nb_pattern_free(list.re[i]);
     if (n)
         nb_job_warn(
             j, first->src_name,

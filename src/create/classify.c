@@ -99,7 +99,7 @@ bool nb_known_shape(const nb_job *j, nb_str name, int64_t *n, int64_t *k)
 
 /* ---- plain tensors ---- */
 
-static bool is_plain_float(nb_dtype t) { return t == NB_DT_F32 || t == NB_DT_F16 || t == NB_DT_BF16 || t == NB_DT_F64; }
+bool nb_is_plain_float(nb_dtype t) { return t == NB_DT_F32 || t == NB_DT_F16 || t == NB_DT_BF16 || t == NB_DT_F64; }
 
 nb_qtype nb_float_qtype(nb_dtype t)
 {
@@ -256,12 +256,12 @@ static nb_status left_over(nb_job *j, nb_src_tensor *t, nb_error *err)
                    ? NB_OK
                    : nb_fail(err, NB_E_NO_MEMORY, "out of memory");
     }
-    if (!j->src.gguf && companion(t->name) && !(nb_str_ends(t->name, "_blocks") && is_plain_float(t->dtype)))
+    if (!j->src.gguf && companion(t->name) && !(nb_str_ends(t->name, "_blocks") && nb_is_plain_float(t->dtype)))
         return nb_fail(
             err, NB_E_INVALID,
             "tensor %.*s (%s) is a quantisation companion without a weight that it fits (E_ORPHAN_COMPANION)",
             NB_FMT_STR(t->name), nb_dtype_name(t->dtype));
-    if (is_plain_float(t->dtype)) return t->rank == 2 || t->rank == 3 ? plain_weight(j, t, err) : NB_OK;
+    if (nb_is_plain_float(t->dtype)) return t->rank == 2 || t->rank == 3 ? plain_weight(j, t, err) : NB_OK;
     if (nb_str_ends(t->name, ".weight") && t->rank >= 2) {
         int bits = nb_dtype_bits(t->dtype);
         if (t->dtype == NB_DT_F8_E4M3 || t->dtype == NB_DT_F8_E5M2)
@@ -333,6 +333,7 @@ nb_status nb_classify(nb_job *j, nb_error *err)
     nb_source *s = &j->src;
     nb_status st = canonical_names(j, err);
     if (st == NB_OK && s->has_cfg) st = expected(j, err);
+    if (st == NB_OK && !s->gguf) st = nb_schemes_read(j, err);
     if (st == NB_OK && !s->gguf) st = nb_producers_refuse(j, err);
     for (size_t i = 0; i < s->n && st == NB_OK && !s->gguf; i++)
         if (!s->t[i].used) st = nb_producers_match(j, &s->t[i], err);

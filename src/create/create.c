@@ -31,6 +31,7 @@ static nb_str architecture(const nb_source *s)
 
 void nb_job_close(nb_job *j)
 {
+    nb_schemes_free(j);
     nb_map_free(&j->weight_by_name);
     nb_map_free(&j->spec_by_name);
     nb_map_free(&j->src.by_canon);
@@ -98,6 +99,8 @@ static nb_status make_plan(nb_job *j, nb_error *err)
     nb_status st = nb_classify(j, err);
     if (st != NB_OK) return st;
     nb_claims_check(j);
+    st = nb_schemes_check(j, err);
+    if (st != NB_OK) return st;
     bool is_float = nb_str_is(j->r->source_kind, "float");
     const char *refusal =
         s->has_cfg && j->o->request == NB_REQUEST_TYPE ? nb_policy_refusal(&s->cfg, j->o->type, is_float) : NULL;

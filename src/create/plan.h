@@ -54,8 +54,10 @@ typedef struct nb_source {
     size_t n_configs;
     nb_json_doc config, generation;
     const nb_json *quant[14];
+    const char *quant_file[14];     /* where each stands */
     size_t n_quant;                 /* every quantisation object, in look-up order (specs/create.md 1.2) */
     nb_json_doc hf_quant, quantize; /* hf_quant_config.json; quantize_config.json or quant_config.json */
+    const char *quantize_file;
     nb_gguf gguf_file;
     nb_config cfg;
     bool has_cfg; /* the architecture is known and its config was read */
@@ -195,11 +197,14 @@ typedef struct nb_base {
     size_t n_keep;
 } nb_base;
 
+typedef struct nb_schemes nb_schemes; /* schemes.c */
+
 typedef struct nb_job {
     nb_store *store;
     const nb_create_options *o;
     nb_arena *arena; /* everything here; freed with the report's */
     nb_source src;
+    nb_schemes *schemes; /* what the config says of single modules; NULL before nb_classify */
     nb_weight_src *weights;
     size_t n_weights, cap_weights;
     nb_map weight_by_name, spec_by_name;
@@ -278,6 +283,11 @@ nb_status nb_matrix_floats(const nb_source *s, const nb_matrix *m, int64_t r0, i
 
 /* classify.c: fills j->weights and marks companions */
 nb_status nb_classify(nb_job *j, nb_error *err);
+/* schemes.c: reads the parts of the config that speak about single modules; checks what they claim against the tensors:
+ * warnings, and an error where the tensors alone do not tell. */
+nb_status nb_schemes_read(nb_job *j, nb_error *err);
+nb_status nb_schemes_check(nb_job *j, nb_error *err);
+void nb_schemes_free(nb_job *j);
 /* claims.c: warnings where the config names other formats than the tensors have. */
 void nb_claims_check(nb_job *j);
 /* Canonical name of a source's tensor; p NULL: dropped on purpose. */

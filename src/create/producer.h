@@ -19,9 +19,24 @@ nb_status nb_producers_refuse(nb_job *j, nb_error *err);
 
 /* What quantization_config says, as far as anybody asks. Values are NULL or 0 where it is silent. */
 const nb_json *nb_quant_field(const nb_job *j, const char *key);       /* first object that has it */
+bool nb_same_word(nb_str a, const char *b);                            /* without case */
 bool nb_quant_is(const nb_job *j, const char *key, const char *value); /* a string field, compared without case */
-/* The config group (compressed-tensors) or module entry that speaks about `base`, or NULL. */
+
+/* schemes.c. The group of config_groups that has the module `base` among its targets. */
+typedef struct nb_scheme {
+    nb_str name;
+    const nb_json *group, *weights; /* weights NULL: they are not quantised */
+} nb_scheme;
+typedef struct nb_scheme_hit {
+    const nb_scheme *scheme; /* NULL: none */
+    bool by_name;            /* not by its class */
+    bool ignored;            /* listed as not quantised */
+} nb_scheme_hit;
+nb_scheme_hit nb_scheme_of(const nb_job *j, nb_str base);
+/* Its weights object, or NULL. */
 const nb_json *nb_quant_group(const nb_job *j, nb_str base);
+/* What `dynamic` (gptqmodel) or `extra_config` (AutoRound) says of this module, or NULL; *off: not quantised. */
+const nb_json *nb_quant_override(const nb_job *j, nb_str base, bool *off);
 
 /* A group size of the config that the shapes contradict: the tensors win, with a warning. */
 void nb_group_contradicted(nb_job *j, const nb_src_tensor *t, const nb_json *said, int64_t actual);
@@ -54,5 +69,6 @@ nb_producer_fn nb_match_mlx, nb_match_ct_nvfp4, nb_match_mxfp4, nb_match_ct_int,
 
 void nb_weight_init(nb_weight_src *w, nb_src_tensor *t, nb_str name);
 nb_qtype nb_float_qtype(nb_dtype t);
+bool nb_is_plain_float(nb_dtype t); /* F32, F16, BF16, F64 */
 
 #endif

@@ -120,6 +120,23 @@ static const nb_src_tensor *first_packed(const nb_job *j)
     return NULL;
 }
 
+/* A group of a mixture may have a format of its own. */
+static nb_status refuse_groups(nb_job *j, nb_error *err)
+{
+    nb_str format;
+    for (size_t i = 0; i < j->src.n; i++) {
+        nb_str name = j->src.t[i].name;
+        const char *end = nb_str_ends(name, ".weight_packed") ? ".weight_packed" : ".weight";
+        if (!nb_str_ends(name, end)) continue;
+        nb_scheme_hit hit = nb_scheme_of(j, (nb_str){name.p, name.n - strlen(end)});
+        if (!hit.scheme || !nb_json_str(nb_json_get(hit.scheme->group, "format"), &format)) continue;
+        if (hit.ignored || nb_is_plain_float(j->src.t[i].dtype)) continue;
+        for (size_t k = 0; k < NB_COUNT(formats); k++)
+            if (nb_same_word(format, formats[k].value)) return refuse(formats[k].name, name, err);
+    }
+    return NB_OK;
+}
+
 nb_status nb_producers_refuse(nb_job *j, nb_error *err)
 {
     for (size_t i = 0; i < j->src.n; i++)
@@ -134,5 +151,5 @@ nb_status nb_producers_refuse(nb_job *j, nb_error *err)
     for (size_t k = 0; k < NB_COUNT(checkpoints); k++)
         if (nb_quant_is(j, "checkpoint_format", checkpoints[k].value))
             return refuse(checkpoints[k].name, packed->name, err);
-    return NB_OK;
+    return refuse_groups(j, err);
 }

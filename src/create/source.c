@@ -222,6 +222,13 @@ static nb_status parse_config(nb_source *s, const char *name, nb_json_doc *doc, 
     return NB_OK;
 }
 
+static void add_quant(nb_source *s, const nb_json *q, const char *file)
+{
+    if (!nb_json_is(q, NB_JSON_OBJECT) || s->n_quant == NB_COUNT(s->quant)) return;
+    s->quant_file[s->n_quant] = file;
+    s->quant[s->n_quant++] = q;
+}
+
 /* Quantisation objects in the order of specs/create.md 1.2. */
 static void find_quant(nb_source *s)
 {
@@ -232,12 +239,11 @@ static void find_quant(nb_source *s)
             char path[64];
             snprintf(path, sizeof path, "%s%s", roots[r], keys[k]);
             const nb_json *q = nb_json_path(s->config.root, path);
-            if (nb_json_is(q, NB_JSON_OBJECT) && s->n_quant + 2 < NB_COUNT(s->quant)) s->quant[s->n_quant++] = q;
+            if (s->n_quant + 2 < NB_COUNT(s->quant)) add_quant(s, q, "config.json");
         }
-    const nb_json *q = nb_json_get(s->hf_quant.root, "quantization");
-    if (nb_json_is(q, NB_JSON_OBJECT) && s->n_quant < NB_COUNT(s->quant)) s->quant[s->n_quant++] = q;
+    add_quant(s, nb_json_get(s->hf_quant.root, "quantization"), "hf_quant_config.json");
     /* GPTQ and AWQ: may be the only place that says anything */
-    if (s->quantize.root && s->n_quant < NB_COUNT(s->quant)) s->quant[s->n_quant++] = s->quantize.root;
+    add_quant(s, s->quantize.root, s->quantize_file);
 }
 
 /* ---- shards ---- */
@@ -354,8 +360,10 @@ nb_status nb_source_open(nb_job *j, nb_source *s, const char *path, nb_error *er
     if (st == NB_OK) st = parse_config(s, "generation_config.json", &s->generation, err);
     if (st == NB_OK) st = parse_config(s, "tokenizer_config.json", &tokenizer_config, err);
     if (st == NB_OK) st = parse_config(s, "hf_quant_config.json", &s->hf_quant, err);
-    if (st == NB_OK) st = parse_config(s, "quantize_config.json", &s->quantize, err);
-    if (st == NB_OK && !s->quantize.root) st = parse_config(s, "quant_config.json", &s->quantize, err);
+    s->quantize_file = "quantize_config.json";
+    if (st == NB_OK) st = parse_config(s, s->quantize_file, &s->quantize, err);
+    if (st == NB_OK && !s->quantize.root)
+        st = parse_config(s, s->quantize_file = "quant_config.json", &s->quantize, err);
     nb_json_free(&tokenizer_config);
     if (st != NB_OK) return st;
     if (s->config.duplicate_keys)

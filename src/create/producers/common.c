@@ -106,13 +106,13 @@ const nb_json *nb_quant_field(const nb_job *j, const char *key)
     return NULL;
 }
 
-static bool same_word(nb_str a, const char *b) { return a.n == strlen(b) && !strncasecmp(a.p, b, a.n); }
+bool nb_same_word(nb_str a, const char *b) { return a.n == strlen(b) && !strncasecmp(a.p, b, a.n); }
 
 bool nb_quant_is(const nb_job *j, const char *key, const char *value)
 {
     nb_str s;
     for (size_t i = 0; i < j->src.n_quant; i++)
-        if (nb_json_str(nb_json_get(j->src.quant[i], key), &s) && same_word(s, value)) return true;
+        if (nb_json_str(nb_json_get(j->src.quant[i], key), &s) && nb_same_word(s, value)) return true;
     return false;
 }
 
@@ -121,28 +121,6 @@ void nb_group_contradicted(nb_job *j, const nb_src_tensor *t, const nb_json *sai
     int64_t group;
     if (nb_json_i64(said, &group) && group > 0 && group != actual)
         nb_job_warn(j, t->name, "config says groups of %lld, the shapes say %lld", (long long)group, (long long)actual);
-}
-
-/* A target names a module by its end, or a class ("Linear"), or a pattern ("re:..."): only exact module names are told
- * apart here. */
-static bool targets_base(const nb_json *group, nb_str base)
-{
-    const nb_json *t = nb_json_get(group, "targets");
-    for (uint32_t i = 0; t && t->type == NB_JSON_ARRAY && i < t->count; i++)
-        if (nb_str_eq(t->items[i].text, base)) return true;
-    return false;
-}
-
-const nb_json *nb_quant_group(const nb_job *j, nb_str base)
-{
-    const nb_json *groups = nb_quant_field(j, "config_groups"), *any = NULL;
-    for (uint32_t i = 0; groups && groups->type == NB_JSON_OBJECT && i < groups->count; i++) {
-        const nb_json *w = nb_json_get(&groups->items[i], "weights");
-        if (!nb_json_present(w)) continue;
-        if (targets_base(&groups->items[i], base)) return w;
-        if (!any) any = w;
-    }
-    return any;
 }
 
 /* ---- bits moved as they lie ---- */

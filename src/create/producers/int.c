@@ -310,21 +310,46 @@ static nb_status ct_shape(nb_job *j, nb_src_tensor *t, nb_src_tensor *shape, int
     return NB_OK;
 }
 
-/* Bits from the config, else from the only width that explains the columns; dense or with whole values per word. */
-static bool ct_bits(int64_t said, int64_t cols, int64_t k, int64_t *bits, bool *sparse)
+/* Whether codes of this width fill the words of a row: densely, or, in old files of odd widths, whole codes to a word.
+ */
+static bool fills(int64_t cols, int64_t k, int64_t bits, bool *sparse)
 {
-    for (int pass = 0; pass < 2; pass++)
+    bool dense = cols == (k * bits + 31) / 32;
+    *sparse = !dense && cols == (k + 32 / bits - 1) / (32 / bits);
+    return dense || *sparse;
+}
+
+/* The width that the config says if it fills the words, else the only one that does; dense ones go first. 0: none, or
+ * more than one. */
+static int64_t ct_bits(int64_t said, int64_t cols, int64_t k, bool *sparse)
+{
+    int64_t bits = 0;
+    if (said >= 2 && said <= 8 && fills(cols, k, said, sparse)) return said;
+    for (int pass = 0; pass < 2 && !bits; pass++) /* 7 bits in old files look like 8: only the config tells them */
         for (int64_t b = 8; b >= 2; b--) {
-            if ((pass == 0 && b != said) || b == 7) continue;
-            if (pass == 1 && said >= 2 && said <= 8) return false;
-            bool dense = cols == (k * b + 31) / 32;
-            *sparse = !dense && cols == (k + 32 / b - 1) / (32 / b);
-            if (dense || *sparse) {
-                *bits = b;
-                return true;
-            }
+            bool s;
+            if (b == 7 || !fills(cols, k, b, &s) || s != (pass == 1)) continue;
+            if (bits) return 0;
+            bits = b;
+            *sparse = s;
         }
-    return false;
+    return bits;
+}
+
+/* What the group says of packed integers, where the tensors say otherwise: the tensors win, with warnings. */
+static void ct_contradicted(nb_job *j, const nb_src_tensor *t, const nb_json *group, int64_t bits, int64_t columns,
+                            bool zeros)
+{
+    nb_str type;
+    int64_t said;
+    bool symmetric;
+    if (nb_json_i64(nb_json_get(group, "num_bits"), &said) && said != bits)
+        nb_job_warn(j, t->name, "config says %lld bits, the shapes say %lld", (long long)said, (long long)bits);
+    if (zeros && nb_json_bool(nb_json_get(group, "symmetric"), &symmetric) && symmetric)
+        nb_job_warn(j, t->name, "config says symmetric, and there are zero points: they are used");
+    if (nb_json_str(nb_json_get(group, "type"), &type) && !nb_str_is(type, "int"))
+        nb_job_warn(j, t->name, "config says type %.*s, the tensors are packed integers", NB_FMT_STR(type));
+    nb_group_contradicted(j, t, nb_json_get(group, "group_size"), columns);
 }
 
 nb_status nb_match_ct_int(nb_job *j, nb_src_tensor *t, nb_str base, bool *hit, nb_error *err)
@@ -332,22 +357,28 @@ nb_status nb_match_ct_int(nb_job *j, nb_src_tensor *t, nb_str base, bool *hit, n
     nb_src_tensor *scale = nb_src_companion(j, base, ".weight_scale"),
                   *shape = nb_src_companion(j, base, ".weight_shape"),
                   *zero = nb_src_companion(j, base, ".weight_zero_point");
-    int64_t lead, rows, cols, sl, sr, sc, k = 0, bits, said = 0;
-    bool sparse = false, symmetric = true, config_symmetric;
+    int64_t lead, rows, cols, sl, sr, sc, k = 0, bits = 0, said = 0;
+    bool sparse = false, symmetric = true;
     if (t->dtype != NB_DT_I32 || !scale || !is_float(scale->dtype) || !nb_view3(t, &lead, &rows, &cols) ||
         !nb_view3(scale, &sl, &sr, &sc))
         return NB_OK;
     if (!shape && !j->o->permissive) return NB_OK; /* then an orphan */
     const nb_json *group = nb_quant_group(j, base);
     nb_json_i64(nb_json_get(group, "num_bits"), &said);
-    if (nb_json_bool(nb_json_get(group, "symmetric"), &config_symmetric)) symmetric = config_symmetric;
+    nb_json_bool(nb_json_get(group, "symmetric"), &symmetric);
     nb_status st = NB_OK;
     if (shape)
         st = ct_shape(j, t, shape, rows, &k, err);
     else
         k = said ? cols * 32 / said : 0;
     if (st != NB_OK) return st;
-    if (sl != lead || sr != rows || k < 1 || !ct_bits(said, cols, k, &bits, &sparse) || k % sc)
+    if (said == 1 || said == 7)
+        return nb_fail(err, NB_E_UNSUPPORTED,
+                       "compressed-tensors integers of %lld bits (first seen at %.*s) are not supported; import the "
+                       "original checkpoint (E_FORMAT_UNSUPPORTED)",
+                       (long long)said, NB_FMT_STR(t->name));
+    if (sl == lead && sr == rows && k > 0 && k % sc == 0) bits = ct_bits(said, cols, k, &sparse);
+    if (!bits)
         return nb_fail(err, NB_E_INVALID,
                        "tensor %.*s: packed [%lld,%lld] and scales [%lld,%lld] fit no (bits, group); config says %lld "
                        "bits (E_QUANT_SHAPE)",
@@ -361,11 +392,6 @@ nb_status nb_match_ct_int(nb_job *j, nb_src_tensor *t, nb_str base, bool *hit, n
         return nb_fail(err, NB_E_INVALID,
                        "tensor %.*s: the config says asymmetric, and there is no weight_zero_point (E_QUANT_SHAPE)",
                        NB_FMT_STR(t->name));
-    nb_str type;
-    if (zero && symmetric && nb_json_present(nb_json_get(group, "symmetric")))
-        nb_job_warn(j, t->name, "config says symmetric, and there are zero points: they are used");
-    if (nb_json_str(nb_json_get(group, "type"), &type) && !nb_str_is(type, "int"))
-        nb_job_warn(j, t->name, "config says type %.*s, the tensors are packed integers", NB_FMT_STR(type));
     if (zero && ((zero->dtype != NB_DT_I32 && zero->dtype != NB_DT_U32) ||
                  !nb_shape_is(zero, lead, (rows * bits + 31) / 32, sc)))
         return nb_fail(err, NB_E_INVALID, "tensor %.*s: zero points of the wrong shape or dtype (E_QUANT_SHAPE)",
@@ -381,7 +407,7 @@ nb_status nb_match_ct_int(nb_job *j, nb_src_tensor *t, nb_str base, bool *hit, n
     st = group_index(j, &w, nb_src_companion(j, base, ".weight_g_idx"), k / sc, sc, err);
     if (st != NB_OK) return st;
     nb_claim(shape);
-    nb_group_contradicted(j, t, nb_json_get(group, "group_size"), k / sc);
+    ct_contradicted(j, t, group, bits, k / sc, zero != NULL);
     *hit = true;
     return add_int(j, &w, err);
 }
@@ -632,61 +658,108 @@ static nb_status uniform_zeros(nb_job *j, const nb_matrix *m, int64_t groups, bo
     return st;
 }
 
-static nb_status gptq_misfit(const nb_src_tensor *t, const nb_src_tensor *scale, nb_error *err)
-{
-    return nb_fail(err, NB_E_INVALID,
-                   "tensor %.*s: [%lld,%lld] with scales [%lld,%lld] is neither GPTQ nor AWQ (E_QUANT_SHAPE)",
-                   NB_FMT_STR(t->name), (long long)t->dim[0], (long long)t->dim[1], (long long)scale->dim[0],
-                   (long long)scale->dim[1]);
-}
-
 static bool says_awq(const nb_job *j)
 {
     return nb_quant_is(j, "quant_method", "awq") || nb_quant_is(j, "packing_format", "auto_round:auto_awq") ||
            nb_quant_is(j, "quant_method", "auto_round:auto_awq");
 }
 
-/* Which of the two it is, its bits and its columns, by shapes; the config settles what shapes leave open. */
-static bool gptq_or_awq(const nb_job *j, const nb_src_tensor *t, const nb_src_tensor *scale, const nb_src_tensor *zeros,
-                        bool *awq, int64_t *bits, int64_t *k)
+/* What the config says of one module: its entry of `dynamic` or `extra_config`, else the fields for all. */
+typedef struct gptq_says {
+    const nb_json *bits, *group, *sym;
+    bool off; /* not quantised */
+} gptq_says;
+
+static gptq_says read_says(const nb_job *j, nb_str base)
 {
-    int64_t said = 4, rows = t->dim[0], cols = t->dim[1], groups = scale->dim[0], out = scale->dim[1];
-    const nb_json *b = nb_quant_field(j, "bits");
-    if (!b) b = nb_quant_field(j, "w_bit");
-    nb_json_i64(b, &said);
-    bool is_awq = cols * 8 == out && zeros->dim[1] * 8 == out && rows % groups == 0;
-    bool is_gptq = cols == out && said >= 2 && said <= 8 && rows * 32 % said == 0 &&
-                   zeros->dim[1] == (out * said + 31) / 32 && rows * 32 / said % groups == 0;
-    if (is_awq && (!is_gptq || says_awq(j))) {
-        *awq = true;
-        *bits = 4;
-        *k = rows;
-        return true;
+    gptq_says s = {0};
+    const nb_json *own = nb_quant_override(j, base, &s.off);
+    static const char *const keys[3][2] = {{"bits", "w_bit"}, {"group_size", "q_group_size"}, {"sym", "sym"}};
+    const nb_json **out[] = {&s.bits, &s.group, &s.sym};
+    for (size_t i = 0; i < NB_COUNT(out); i++) {
+        *out[i] = nb_json_get(own, keys[i][0]);
+        for (int k = 0; k < 2 && !nb_json_present(*out[i]); k++) *out[i] = nb_quant_field(j, keys[i][k]);
     }
-    *awq = false;
-    *bits = said;
-    *k = is_gptq ? rows * 32 / said : 0;
-    return is_gptq;
+    return s;
+}
+
+static nb_status gptq_misfit(const nb_src_tensor *t, const nb_src_tensor *scale, const nb_src_tensor *zeros,
+                             const gptq_says *says, nb_error *err)
+{
+    nb_str bits = nb_json_present(says->bits) ? says->bits->text : NB_LIT("no");
+    return nb_fail(err, NB_E_INVALID,
+                   "tensor %.*s: [%lld,%lld] with scales [%lld,%lld] and zero points [%lld,%lld] is neither GPTQ nor "
+                   "AWQ of one width; the config says %.*s bits (E_QUANT_SHAPE)",
+                   NB_FMT_STR(t->name), (long long)t->dim[0], (long long)t->dim[1], (long long)scale->dim[0],
+                   (long long)scale->dim[1], (long long)zeros->dim[0], (long long)zeros->dim[1],
+                   (int)(bits.n > 40 ? 40 : bits.n), bits.p);
+}
+
+typedef struct gptq_shape {
+    bool awq;
+    int64_t bits, k; /* bits 0: no shape or more than one */
+} gptq_shape;
+
+static bool gptq_fits(int64_t bits, const nb_src_tensor *t, const nb_src_tensor *scale, const nb_src_tensor *zeros)
+{
+    int64_t rows = t->dim[0], out = scale->dim[1];
+    return t->dim[1] == out && rows * 32 % bits == 0 && zeros->dim[1] == (out * bits + 31) / 32 &&
+           rows * 32 / bits % scale->dim[0] == 0;
+}
+
+/* Which of the two it is, its bits and its columns, by shapes; the config settles what shapes leave open. Nearly always
+ * they leave nothing open: the columns of the zero points are the outputs' bits in words. */
+static gptq_shape gptq_or_awq(const nb_job *j, const gptq_says *says, const nb_src_tensor *t,
+                              const nb_src_tensor *scale, const nb_src_tensor *zeros)
+{
+    int64_t said = 0, rows = t->dim[0], bits = 0;
+    int n = 0;
+    bool awq = t->dim[1] * 8 == scale->dim[1] && zeros->dim[1] * 8 == scale->dim[1] && rows % scale->dim[0] == 0;
+    for (int64_t b = 2; b <= 8; b++)
+        if (gptq_fits(b, t, scale, zeros)) bits = b, n++;
+    if (n > 1 && nb_json_i64(says->bits, &said) && said >= 2 && said <= 8 && gptq_fits(said, t, scale, zeros))
+        bits = said, n = 1;
+    if (awq && (!n || says_awq(j))) return (gptq_shape){true, 4, rows};
+    return n == 1 ? (gptq_shape){false, bits, rows * 32 / bits} : (gptq_shape){0};
+}
+
+/* The tensors win over the config, with warnings. */
+static void gptq_contradicted(nb_job *j, const nb_src_tensor *t, const gptq_says *says, const nb_matrix *m,
+                              int64_t group, bool uniform)
+{
+    int64_t bits;
+    bool sym;
+    if (says->off)
+        nb_job_warn(j, t->name, "config says not quantised (dynamic), the tensors are %s: the tensors win",
+                    m->reader->name);
+    if (nb_json_i64(says->bits, &bits) && bits != m->bits)
+        nb_job_warn(j, t->name, "config says %lld bits, the shapes say %d", (long long)bits, m->bits);
+    if (!(m->flags & NB_MX_AWQ) && nb_json_bool(says->sym, &sym) && sym && !uniform)
+        nb_job_warn(j, t->name, "config says symmetric, and the zero points differ: they are used");
+    nb_group_contradicted(j, t, says->group, group);
 }
 
 nb_status nb_match_gptq(nb_job *j, nb_src_tensor *t, nb_str base, bool *hit, nb_error *err)
 {
     nb_src_tensor *scale = nb_src_companion(j, base, ".scales"), *zero = nb_src_companion(j, base, ".qzeros");
-    int64_t bits, k;
-    bool awq, uniform = false;
+    bool uniform = false;
     uint32_t value = 0;
     if ((t->dtype != NB_DT_I32 && t->dtype != NB_DT_U32) || t->rank != 2 || !scale || !zero || scale->rank != 2 ||
         zero->rank != 2 || !is_float(scale->dtype))
         return NB_OK;
+    gptq_says says = read_says(j, base);
     if (t->dim[0] < 1 || t->dim[1] < 1 || scale->dim[0] < 1 || zero->dim[0] != scale->dim[0] ||
         (zero->dtype != NB_DT_I32 && zero->dtype != NB_DT_U32))
-        return gptq_misfit(t, scale, err);
+        return gptq_misfit(t, scale, zero, &says, err);
     if (nb_quant_is(j, "version", "gemv") || nb_quant_is(j, "version", "gemv_fast"))
         return nb_fail(
             err, NB_E_UNSUPPORTED,
             "AWQ GEMV (first seen at %.*s) is not supported; import the original checkpoint (E_FORMAT_UNSUPPORTED)",
             NB_FMT_STR(t->name));
-    if (!gptq_or_awq(j, t, scale, zero, &awq, &bits, &k)) return gptq_misfit(t, scale, err);
+    gptq_shape shape = gptq_or_awq(j, &says, t, scale, zero);
+    bool awq = shape.awq;
+    int64_t bits = shape.bits, k = shape.k;
+    if (!bits) return gptq_misfit(t, scale, zero, &says, err);
     if (!awq && bits != 2 && bits != 3 && bits != 4 && bits != 8)
         return nb_fail(err, NB_E_UNSUPPORTED,
                        "GPTQ with %lld bits (first seen at %.*s) is not supported; import the original checkpoint "
@@ -715,8 +788,7 @@ nb_status nb_match_gptq(nb_job *j, nb_src_tensor *t, nb_str base, bool *hit, nb_
     bool v1 = !(w.m.flags & (NB_MX_AWQ | NB_MX_GPTQ_V2));
     uint32_t effective = v1 ? (value + 1) & ((1u << bits) - 1) : value;
     native_int(&w, bits, k / scale->dim[0], uniform && (effective & (effective - 1)) == 0);
-    const nb_json *said = nb_quant_field(j, "group_size");
-    nb_group_contradicted(j, t, said ? said : nb_quant_field(j, "q_group_size"), k / scale->dim[0]);
+    gptq_contradicted(j, t, &says, &w.m, k / scale->dim[0], uniform);
     st = group_index(j, &w, nb_src_companion(j, base, ".g_idx"), k / scale->dim[0], scale->dim[0], err);
     if (st != NB_OK) return st;
     *hit = true;
