@@ -178,6 +178,35 @@ rows("modelopt-gpt-oss", ("two multipliers for four experts", put(O + "gate_up_p
 rows("modelopt-mixed", ("one expert in another format", lambda t, c, d: t.update({X + ".weight": torch.zeros(128, 256, dtype=torch.float8_e4m3fn), X + ".weight_scale": torch.tensor(0.01)})
                         or t.pop(X + ".weight_scale_2"), "E_EXPERT_NVFP4"))
 
+
+def groups(g):
+    """Changes the config groups: g(groups, section)."""
+    return conf(lambda c: g(c["quantization_config"]["config_groups"], c["quantization_config"]))
+
+
+def exchange(a, b):
+    def f(g, q):
+        g[a]["weights"], g[b]["weights"] = g[b]["weights"], g[a]["weights"]
+    return groups(f)
+
+
+rows("ct-mixed",
+     ("two groups exchanged", exchange("group_0", "group_1"), "same: config says type float"),
+     ("the class's group exchanged", exchange("group_0", "group_2"), "same: config_groups.group_2.weights.num_bits is 4"),
+     ("a group lost", groups(lambda g, q: g.pop("group_2")), "same: config_groups targets 3 modules"),
+     ("an expression that ends too early", groups(lambda g, q: g["group_0"].update(targets=["re:self_attn"])), "same: the tensors win"),
+     ("nothing ignored", groups(lambda g, q: q.update(ignore=[])), "same: config_groups.group_2 targets 1 modules"),
+     ("all ignored", groups(lambda g, q: q.update(ignore=["re:.*"])), "same: lists 13 modules as not quantised"),
+     ("a format that is refused", groups(lambda g, q: g["group_0"].update(format="marlin-24")), "E_FORMAT_UNSUPPORTED"),
+     ("MXFP6 for some", groups(lambda g, q: g["group_1"].update(format="mxfp6-pack-quantized")), "E_FORMAT_UNSUPPORTED"),
+     ("targets that are no list", groups(lambda g, q: g["group_0"].update(targets="Linear")), "same"))
+rows("ct-mixed-int",
+     ("two groups exchanged", exchange("group_0", "group_3"), "same: config says 4 bits, the shapes say 3"),
+     ("two groups of one width exchanged", exchange("group_1", "group_2"), "E_QUANT_SHAPE"))
+rows("gptq-dynamic",
+     ("no rules", quant(dynamic=None), "same: config says 4 bits, the shapes say 8"),
+     ("rules for other modules", conf(lambda c: c["quantization_config"].update(dynamic={"+:mlp": {"bits": 8}})), "same: config says 4 bits, the shapes say 3"))
+
 # ---- MLX ----
 rows("mlx-int4-g64",
      ("biases missing", drop(Q + ".biases"), "E_QUANT_SHAPE"),

@@ -29,34 +29,36 @@ def gptqmodel():
     return TorchLinear, model
 
 
-def gptq(bits, g, sym, v2=False, label=None, order=False):
+def gptq_module(base, w, bits, g, sym, v2=False, order=False):
     """Checkpoint format 1 is what the package's own conversion writes; it is read back through the conversion that its loader applies."""
-    def one(base, w):
-        linear_class, model = gptqmodel()
-        w = w.float().clone()
-        if not sym:
-            w[:8] = w[:8].abs()  # zero points of 0: format 1 takes one from whole words, so these borrow from their neighbour
-        o, k = w.shape
-        _, s, z, v = affine(w, bits, g, sym)
-        index = torch.arange(k, dtype=torch.int32) // g
-        if order:
-            index = index[torch.randperm(k, generator=torch.Generator().manual_seed(5))]
-        args = {"bits": bits, "group_size": g, "sym": sym, "desc_act": order, "in_features": k, "out_features": o, "bias": False, "register_buffers": True}
-        linear = torch.nn.Linear(k, o, bias=False)
-        linear.weight.data = w if order else v
-        m = linear_class(**args)
-        m.pack(linear, torch.from_numpy(s.copy()), torch.from_numpy(z.astype("float32")), index)
-        if not v2:
-            model.convert_gptq_v2_to_v1_format_module(m, types.SimpleNamespace(bits=bits, pack_dtype=torch.int32))
-        state = {n: t.clone() for n, t in m.state_dict().items()}
-        r = linear_class(**args)
-        r.load_state_dict(state)
-        if not v2:
-            model.convert_gptq_v1_to_v2_format_module(r, bits, torch.int32)
-        r.scales = r.scales.float()  # its product in F16 would round
-        return {"." + n: t for n, t in state.items()}, r.eval().dequantize_weight().T
+    linear_class, model = gptqmodel()
+    w = w.float().clone()
+    if not sym:
+        w[:8] = w[:8].abs()  # zero points of 0: format 1 takes one from whole words, so these borrow from their neighbour
+    o, k = w.shape
+    _, s, z, v = affine(w, bits, g, sym)
+    index = torch.arange(k, dtype=torch.int32) // g
+    if order:
+        index = index[torch.randperm(k, generator=torch.Generator().manual_seed(5))]
+    args = {"bits": bits, "group_size": g, "sym": sym, "desc_act": order, "in_features": k, "out_features": o, "bias": False, "register_buffers": True}
+    linear = torch.nn.Linear(k, o, bias=False)
+    linear.weight.data = w if order else v
+    m = linear_class(**args)
+    m.pack(linear, torch.from_numpy(s.copy()), torch.from_numpy(z.astype("float32")), index)
+    if not v2:
+        model.convert_gptq_v2_to_v1_format_module(m, types.SimpleNamespace(bits=bits, pack_dtype=torch.int32))
+    state = {n: t.clone() for n, t in m.state_dict().items()}
+    r = linear_class(**args)
+    r.load_state_dict(state)
+    if not v2:
+        model.convert_gptq_v1_to_v2_format_module(r, bits, torch.int32)
+    r.scales = r.scales.float()  # its product in F16 would round
+    return {"." + n: t for n, t in state.items()}, r.eval().dequantize_weight().T
+
+
+def gptq(bits, g, sym, v2=False, label=None, order=False):
     q = {"quant_method": "gptq", "bits": bits, "group_size": g, "sym": sym, "desc_act": order, "checkpoint_format": label or ("gptq_v2" if v2 else "gptq")}
-    return lambda: each(one, {"quantization_config": q})
+    return lambda: each(lambda base, w: gptq_module(base, w, bits, g, sym, v2, order), {"quantization_config": q})
 
 
 for _n, _a in {"4-sym": (4, 128, True), "4-asym": (4, 64, False), "4-v2": (4, 32, False, True), "4-v2-mislabelled": (4, 128, True, True, "gptq"), "8-sym": (8, 128, True), "8-asym": (8, 64, False),
