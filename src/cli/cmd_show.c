@@ -82,6 +82,54 @@ static size_t count_types(const nb_network *net, share *s, size_t most)
     return n;
 }
 
+/* ", 2 layers" where the object says how many. */
+static void print_layers(const nb_json *object)
+{
+    int64_t n;
+    if (nb_json_i64(nb_json_get(object, "layers"), &n)) printf(", %lld layer%s", (long long)n, n == 1 ? "" : "s");
+}
+
+/* A string of the model config, which a draft's files may have brought in. */
+static void print_field(const nb_json *object, const char *key, const char *otherwise)
+{
+    nb_str s = nb_str_of(otherwise);
+    nb_buf clean = {0};
+    nb_json_str(nb_json_get(object, key), &s);
+    nb_term_clean(&clean, s, false);
+    printf("%.*s", NB_FMT_STR(nb_buf_str(&clean)));
+    nb_buf_free(&clean);
+}
+
+/* "draft  dflash, 2 layers, block of 8, mask 3, taps 1 4 7 (DFlashDraftModel, draft/config.json)"; what an older
+ * version did not record is left out. */
+static void show_draft(const nb_json *model_config)
+{
+    const nb_json *d = nb_json_get(model_config, "draft"), *head = nb_json_get(model_config, "inline_draft"),
+                  *taps = nb_json_get(d, "target_layer_ids");
+    int64_t v;
+    if (d) {
+        printf("  draft         ");
+        print_field(d, "kind", "model");
+        print_layers(d);
+        if (nb_json_i64(nb_json_get(d, "block_size"), &v)) printf(", block of %lld", (long long)v);
+        if (nb_json_i64(nb_json_get(d, "mask_token_id"), &v)) printf(", mask %lld", (long long)v);
+        for (uint32_t i = 0; nb_json_is(taps, NB_JSON_ARRAY) && i < taps->count; i++)
+            if (nb_json_i64(&taps->items[i], &v)) printf("%s%lld", i ? " " : ", taps ", (long long)v);
+        printf(" (");
+        print_field(d, "architecture", "unknown");
+        printf(", ");
+        print_field(d, "config", "draft/config.json");
+        printf(")\n");
+    }
+    if (!head) return;
+    printf("  inline draft  ");
+    print_field(head, "kind", "mtp");
+    print_layers(head);
+    printf(" (");
+    print_field(head, "tensor_prefix", "mtp.");
+    printf("*)\n");
+}
+
 static void show_text(const char *name, const nb_network *net)
 {
     const nb_config *c = &net->config;
@@ -96,8 +144,10 @@ static void show_text(const char *name, const nb_network *net)
            c->heads, c->kv_heads, c->head_dim);
     if (c->experts) printf("  experts       %d, %d used\n", c->experts, c->experts_used);
     if (c->window) printf("  window        %d\n", c->window);
-    printf("  vocabulary    %d\n  context       %d\n  digest        sha256:%s\n  formats\n", c->vocab, c->max_context,
+    printf("  vocabulary    %d\n  context       %d\n  digest        sha256:%s\n", c->vocab, c->max_context,
            net->digest);
+    show_draft(net->model_config);
+    printf("  formats\n");
     for (size_t i = 0; i < n; i++) {
         nb_human_bytes(s[i].bytes, bytes);
         printf("    %-12s %5.1f %% of the parameters, %llu tensors, %s\n", s[i].type,
@@ -120,7 +170,17 @@ static void show_json(const char *name, const nb_network *net)
     for (size_t i = 0; i < n; i++)
         printf("%s\"%s\":{\"tensors\":%llu,\"parameters\":%llu,\"bytes\":%llu}", i ? "," : "", s[i].type,
                (unsigned long long)s[i].tensors, (unsigned long long)s[i].parameters, (unsigned long long)s[i].bytes);
-    printf("}}\n");
+    static const char *const drafts[] = {"draft", "inline_draft"};
+    printf("}");
+    for (size_t i = 0; i < NB_COUNT(drafts); i++) {
+        const nb_json *d = nb_json_get(net->model_config, drafts[i]);
+        nb_buf b = {0};
+        if (!d) continue;
+        nb_json_write(&b, d, NB_JSON_COMPACT);
+        printf(",\"%s\":%.*s", drafts[i], NB_FMT_STR(nb_buf_str(&b)));
+        nb_buf_free(&b);
+    }
+    printf("}\n");
 }
 
 /* A stored text: as it is into a file or a pipe, made safe for a terminal. */

@@ -259,6 +259,24 @@ static nb_str file_type(nb_job *j)
     return one;
 }
 
+static void put_i64(nb_buf *b, const char *key, int64_t v)
+{
+    put_key(b, key);
+    nb_buf_printf(b, "%lld", (long long)v);
+}
+
+static void draft_facts(const nb_draft_facts *f, nb_buf *b)
+{
+    put_str(b, "kind", nb_str_of(f->kind));
+    if (f->layers) put_i64(b, "layers", f->layers);
+    if (f->block_size) put_i64(b, "block_size", f->block_size);
+    if (f->has_mask) put_i64(b, "mask_token_id", f->mask);
+    if (!f->n_taps) return;
+    put_key(b, "target_layer_ids");
+    for (size_t i = 0; i < f->n_taps; i++) nb_buf_printf(b, "%s%lld", i ? "," : "[", (long long)f->taps[i]);
+    nb_buf_add_char(b, ']');
+}
+
 static void draft_config(nb_job *j, nb_buf *b)
 {
     put_key(b, "draft");
@@ -267,6 +285,7 @@ static void draft_config(nb_job *j, nb_buf *b)
     put_str(b, "architecture", j->draft->r->architecture);
     put_str(b, "tensor_prefix", NB_LIT("draft."));
     put_str(b, "config", NB_LIT("draft/config.json"));
+    draft_facts(&j->draft_facts, b);
     bool searched = j->o->search && j->o->draft_request == NB_REQUEST_TYPE &&
                     nb_format_searches((nb_format)j->o->draft_type.format);
     if (searched) put_str(b, "quality", NB_LIT("search"));

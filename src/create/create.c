@@ -185,6 +185,15 @@ static nb_status publish(nb_job *j, const nb_name *name, nb_layer *layers, nb_bl
     return st;
 }
 
+/* What the name stood for before: its blobs that nothing names any more would stay until some later removal. */
+static void release(nb_job *j, nb_manifest *replaced)
+{
+    nb_error why;
+    if (replaced->hex[0] && strcmp(replaced->hex, j->r->digest) && nb_store_release(j->store, replaced, &why) != NB_OK)
+        nb_log(1, "blobs of the replaced model stay: %s", why.text);
+    nb_manifest_free(replaced);
+}
+
 static bool has_gguf(const nb_job *j) { return j->src.gguf || (j->draft && j->draft->src.gguf); }
 
 static nb_status write_and_publish(nb_job *j, const nb_name *name, nb_error *err)
@@ -192,6 +201,7 @@ static nb_status write_and_publish(nb_job *j, const nb_name *name, nb_error *err
     int lock = -1;
     size_t n_refs = j->n_items, room = j->n_items + j->src.n_configs + 5;
     nb_layer *layers = NB_NEW_N(j->arena, nb_layer, room + (j->base ? j->base->n_keep : 0));
+    nb_manifest replaced = {0};
     j->refs = NB_NEW_N(j->arena, nb_blob_ref, room);
     j->resumed = NB_NEW_N(j->arena, bool, j->n_items + 1);
     j->mended = NB_NEW_N(j->arena, uint64_t, j->n_items + 1);
@@ -206,6 +216,7 @@ static nb_status write_and_publish(nb_job *j, const nb_name *name, nb_error *err
         st = nb_write_items(j, err);
         j->scale_refused = st == NB_E_UNSUPPORTED && has_gguf(j) && !j->wide_scales;
     }
+    if (st == NB_OK) nb_manifest_read(j->store, name, &replaced, NULL); /* empty where the name is new */
     if (st == NB_OK) st = publish(j, name, layers, j->refs, &n_refs, err);
     if (st != NB_OK) nb_store_discard(j->store, j->refs, n_refs);
     for (size_t i = 0; i < n_refs; i++) {
@@ -217,6 +228,10 @@ static nb_status write_and_publish(nb_job *j, const nb_name *name, nb_error *err
     j->r->n_blobs = (uint32_t)n_refs;
     nb_journal_close(j);
     nb_store_unlock(lock);
+    if (st == NB_OK)
+        release(j, &replaced);
+    else
+        nb_manifest_free(&replaced);
     return st;
 }
 

@@ -42,34 +42,6 @@ static nb_status same_folder(const char *a, const char *b, nb_error *err)
     return NB_OK;
 }
 
-static nb_status same_field(const nb_job *j, const nb_job *d, const char *key, int64_t want, nb_error *err)
-{
-    int64_t v;
-    (void)j;
-    if (want > 0 && nb_json_i64(nb_json_get(d->src.config.root, key), &v) && v != want)
-        return nb_fail(err, NB_E_INVALID, "draft: config.json: field %s is %lld, the model has %lld (E_DRAFT)", key,
-                       (long long)v, (long long)want);
-    return NB_OK;
-}
-
-/* The draft fits its target: the same vocabulary, and taps that exist. */
-static nb_status check_fit(const nb_job *j, const nb_job *d, nb_error *err)
-{
-    const nb_config *c = &j->src.cfg;
-    if (!j->src.has_cfg) return NB_OK;
-    nb_status st = same_field(j, d, "vocab_size", c->vocab, err);
-    if (st == NB_OK) st = same_field(j, d, "num_target_layers", c->layers, err);
-    const nb_json *taps = nb_json_path(d->src.config.root, "dflash_config.target_layer_ids");
-    for (uint32_t i = 0; st == NB_OK && nb_json_is(taps, NB_JSON_ARRAY) && i < taps->count; i++) {
-        int64_t layer;
-        if (!nb_json_i64(&taps->items[i], &layer) || layer < 0 || layer >= c->layers)
-            st = nb_fail(err, NB_E_INVALID,
-                         "draft: config.json: target_layer_ids names layer %.*s, the model has %d (E_DRAFT)",
-                         NB_FMT_STR(taps->items[i].text), (int)c->layers);
-    }
-    return st;
-}
-
 static nb_status adopt(nb_job *j, nb_job *d, nb_error *err)
 {
     for (size_t i = 0; i < d->n_items; i++) {
@@ -120,11 +92,13 @@ static void inline_head(nb_job *j)
 nb_status nb_draft_plan(nb_job *j, nb_error *err)
 {
     inline_head(j);
+    nb_status st = nb_inline_fit(j, err);
+    if (st != NB_OK) return st;
     const char *dir = j->o->draft ? j->o->draft : j->src.gguf || j->base ? NULL : find_folder(j);
     if (!dir && j->o->draft_request == NB_REQUEST_TYPE)
         return nb_fail(err, NB_E_USAGE, "a type for the draft was given, and there is no draft (E_DRAFT)");
     if (!dir) return NB_OK;
-    nb_status st = j->src.dir ? same_folder(j->src.dir, dir, err) : NB_OK;
+    st = j->src.dir ? same_folder(j->src.dir, dir, err) : NB_OK;
     if (st != NB_OK) return st;
     nb_job *d = NB_NEW(j->arena, nb_job);
     nb_create_options *o = NB_NEW(j->arena, nb_create_options);
@@ -148,7 +122,7 @@ nb_status nb_draft_plan(nb_job *j, nb_error *err)
         nb_error_prefix(err, "draft");
         return st;
     }
-    st = check_fit(j, d, err);
+    st = nb_draft_fit(j, d, err);
     return st == NB_OK ? adopt(j, d, err) : st;
 }
 

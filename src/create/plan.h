@@ -199,6 +199,16 @@ typedef struct nb_base {
 
 typedef struct nb_schemes nb_schemes; /* schemes.c */
 
+/* What a draft is, for the manifest. */
+typedef struct nb_draft_facts {
+    const char *kind; /* "dflash", "dflash2", "assistant", "eagle", "model" */
+    bool block;       /* a block draft: taps, block and mask must be given */
+    bool has_mask;
+    int64_t layers, block_size, mask; /* layers, block_size 0: not given */
+    int64_t *taps;                    /* layers of the target */
+    size_t n_taps;
+} nb_draft_facts;
+
 typedef struct nb_job {
     nb_store *store;
     const nb_create_options *o;
@@ -227,11 +237,12 @@ typedef struct nb_job {
     } tensors;
     uint64_t total_bytes;
     struct nb_job *draft; /* the draft model's own plan, NULL: none */
-    bool is_draft;        /* names get the prefix "draft." */
-    nb_base *base;        /* NULL: a whole import */
-    bool wide_scales;     /* scales of GGUF blocks are read while planning: F32 where their usual type is too small */
-    bool scale_refused;   /* the write met such a scale, and wide_scales is not set */
-    int mtp_layers;       /* of an inline head, 0: none */
+    nb_draft_facts draft_facts;
+    bool is_draft;      /* names get the prefix "draft." */
+    nb_base *base;      /* NULL: a whole import */
+    bool wide_scales;   /* scales of GGUF blocks are read while planning: F32 where their usual type is too small */
+    bool scale_refused; /* the write met such a scale, and wide_scales is not set */
+    int mtp_layers;     /* of an inline head, 0: none */
     const char *journal_path;
     int journal_fd; /* -1: none */
 } nb_job;
@@ -331,6 +342,10 @@ nb_status nb_item_layout(nb_job *j, nb_item *it, nb_error *err); /* outs, metada
  * appended to the target's. */
 nb_status nb_draft_plan(nb_job *j, nb_error *err);
 void nb_draft_close(nb_job *j);
+/* draft_fit.c, draft_tokens.c: the draft d, or the inline head, fits the target; fills j->draft_facts. */
+nb_status nb_draft_fit(nb_job *j, nb_job *d, nb_error *err);
+nb_status nb_inline_fit(nb_job *j, nb_error *err);
+nb_status nb_draft_tokenizer(const nb_job *j, const nb_job *d, nb_error *err);
 /* attach.c: reads the stored model `name` in place of a source; checks that it is still the same; writes the members of
  * its model config but the draft; frees. */
 nb_status nb_base_open(nb_job *j, const nb_name *name, nb_error *err);

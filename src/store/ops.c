@@ -341,6 +341,16 @@ out:
     return st;
 }
 
+nb_status nb_store_release(nb_store *s, const nb_manifest *replaced, nb_error *err)
+{
+    collection c;
+    nb_status st = collection_init(&c, TMP_GRACE, err);
+    if (!st && !add_manifest(&c.own, c.a, replaced)) st = nb_store_no_memory(err);
+    if (!st) st = collect(s, &c, err);
+    collection_free(&c);
+    return st;
+}
+
 /* ---- copy, verify ---- */
 
 nb_status nb_store_cp(nb_store *s, const nb_name *from, const nb_name *to, nb_error *err)

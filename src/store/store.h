@@ -96,6 +96,8 @@ typedef struct nb_model_entry {
 } nb_model_entry;
 nb_status nb_store_list(nb_store *s, nb_arena *a, nb_model_entry **out, size_t *n, nb_error *err); /* sorted by name; broken manifests are listed in the log */
 nb_status nb_store_rm(nb_store *s, const nb_name *name, uint64_t *freed_bytes, nb_error *err); /* removes the name, then blobs nobody names (no grace for its own) */
+/* After a name was pointed at another manifest: removes the replaced one's blobs that nobody names any more, as nb_store_rm does (no grace for its own). */
+nb_status nb_store_release(nb_store *s, const nb_manifest *replaced, nb_error *err);
 nb_status nb_store_cp(nb_store *s, const nb_name *from, const nb_name *to, nb_error *err);
 /* Removes blobs nobody names that were last used more than grace_seconds ago, and what dead imports left in tmp. Does nothing
  * (and says so in the log) while an import holds the store, or when a manifest cannot be read. freed_bytes may be NULL. */
