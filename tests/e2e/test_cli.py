@@ -211,6 +211,39 @@ class Cli(harness.Case):
         left = os.listdir(os.path.join(self.store, "blobs"))
         self.assertEqual(left, [])
 
+    def block_draft(self, target, **fields):
+        """A block draft of one layer for a model: it fits, but for the fields given."""
+        c, folder = self.config(target), self.temp(f"draft-{len(os.listdir(self.tmp.name))}")
+        h, heads, kv = c["hidden_size"], 4, 2
+        d = h // heads
+        config = {"architectures": ["DFlashDraftModel"], "hidden_size": h, "num_hidden_layers": 1, "num_attention_heads": heads, "num_key_value_heads": kv, "head_dim": d, "intermediate_size": h,
+                  "vocab_size": c["vocab_size"], "num_target_layers": c["num_hidden_layers"], "dflash_config": {"block_size": 4, "mask_token_id": 7, "target_layer_ids": [0, c["num_hidden_layers"] - 1]}}
+        for k, v in fields.items():
+            (config["dflash_config"] if k in config["dflash_config"] else config)[k] = v
+        shapes = {"fc": (h, 2 * h), "layers.0.self_attn.q_proj": (h, h), "layers.0.self_attn.k_proj": (kv * d, h), "layers.0.self_attn.v_proj": (kv * d, h), "layers.0.self_attn.o_proj": (h, h),
+                  "layers.0.mlp.gate_proj": (h, h), "layers.0.mlp.up_proj": (h, h), "layers.0.mlp.down_proj": (h, h)}
+        os.mkdir(folder)
+        with open(os.path.join(folder, "config.json"), "w") as f:
+            json.dump(config, f)
+        checkpoint.write_safetensors(os.path.join(folder, "model.safetensors"), {n + ".weight": ("BF16", s, b"\x80\x3c" * (s[0] * s[1])) for n, s in shapes.items()})
+        return folder
+
+    def test_draft(self):
+        src = self.tiny()
+        last = self.config(src)["num_hidden_layers"] - 1
+        self.assertNotIn("draft", json.loads(self.ok("show", "tiny", "--json")))
+        for field, value, why in (("mask_token_id", 10 ** 6, "mask_token_id is 1000000, the model has"), ("target_layer_ids", [last, 0], "ascending"), ("hidden_size", 32, "hidden_size is 32, the model has"),
+                                  ("block_size", 1, "block_size is 1"), ("vocab_size", 5, "vocab_size is 5, the model has"), ("num_key_value_heads", 4, "k_proj.weight is")):
+            self.assertIn(why, self.fails(6, "create", "tiny", "--draft", self.block_draft(src, **{field: value})))
+        self.ok("create", "tiny", "--draft", self.block_draft(src), "--quiet")
+        draft = json.loads(self.ok("show", "tiny", "--json"))["draft"]
+        self.assertEqual({k: draft[k] for k in ("kind", "layers", "block_size", "mask_token_id", "target_layer_ids", "config")},
+                         {"kind": "dflash", "layers": 1, "block_size": 4, "mask_token_id": 7, "target_layer_ids": [0, last], "config": "draft/config.json"})
+        self.assertRegex(self.ok("show", "tiny").decode(), rf"draft +dflash, 1 layer, block of 4, mask 7, taps 0 {last} \(DFlashDraftModel, draft/config.json\)")
+        self.ok("verify", "tiny", "--deep", "--quiet")
+        self.ok("rm", "tiny")
+        self.assertEqual(os.listdir(os.path.join(self.store, "blobs")), [])  # nor what the model was before it had the draft
+
     def test_two_imports_of_one_name(self):
         sources = [checkpoint.copy(checkpoint.llama(), self.temp(f"s{i}"), tokenizer=i == 1) for i in range(2)]
         for _ in range(6):
