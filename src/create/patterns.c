@@ -136,6 +136,7 @@ nb_status nb_pattern_new(nb_pattern **out, nb_str text, nb_error *err)
     pcre2_set_match_limit(p->limits, MAX_STEPS);
     pcre2_set_depth_limit(p->limits, MAX_DEPTH);
     pcre2_set_heap_limit(p->limits, MAX_KIB);
+    pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE); /* where there is none, it is only slower */
     *out = p;
     return NB_OK;
 }
@@ -152,6 +153,8 @@ void nb_pattern_free(nb_pattern *p)
 int nb_pattern_match(const nb_pattern *p, nb_str name)
 {
     int rc = pcre2_match(p->code, (PCRE2_SPTR)name.p, name.n, 0, 0, p->data, p->limits);
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
+        rc = pcre2_match(p->code, (PCRE2_SPTR)name.p, name.n, 0, PCRE2_NO_JIT, p->data, p->limits);
     bool gave_up = rc == PCRE2_ERROR_MATCHLIMIT || rc == PCRE2_ERROR_DEPTHLIMIT || rc == PCRE2_ERROR_HEAPLIMIT ||
                    rc == PCRE2_ERROR_NOMEMORY;
     return rc >= 0 ? 1 : gave_up ? -1 : 0;

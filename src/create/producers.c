@@ -121,18 +121,30 @@ static const nb_src_tensor *first_packed(const nb_job *j)
 }
 
 /* A group of a mixture may have a format of its own. */
-static nb_status refuse_groups(nb_job *j, nb_error *err)
+static bool refused_format(const nb_json *group, size_t *k)
 {
     nb_str format;
+    if (!nb_json_str(nb_json_get(group, "format"), &format)) return false;
+    for (*k = 0; *k < NB_COUNT(formats); ++*k)
+        if (nb_same_word(format, formats[*k].value)) return true;
+    return false;
+}
+
+static nb_status refuse_groups(nb_job *j, nb_error *err)
+{
+    const nb_json *groups = nb_quant_field(j, "config_groups");
+    size_t k;
+    bool any = false;
+    for (uint32_t i = 0; nb_json_is(groups, NB_JSON_OBJECT) && i < groups->count && !any; i++)
+        any = refused_format(&groups->items[i], &k);
+    if (!any) return NB_OK;
     for (size_t i = 0; i < j->src.n; i++) {
         nb_str name = j->src.t[i].name;
         const char *end = nb_str_ends(name, ".weight_packed") ? ".weight_packed" : ".weight";
         if (!nb_str_ends(name, end)) continue;
         nb_scheme_hit hit = nb_scheme_of(j, (nb_str){name.p, name.n - strlen(end)});
-        if (!hit.scheme || !nb_json_str(nb_json_get(hit.scheme->group, "format"), &format)) continue;
-        if (hit.ignored || nb_is_plain_float(j->src.t[i].dtype)) continue;
-        for (size_t k = 0; k < NB_COUNT(formats); k++)
-            if (nb_same_word(format, formats[k].value)) return refuse(formats[k].name, name, err);
+        if (!hit.scheme || hit.ignored || nb_is_plain_float(j->src.t[i].dtype)) continue;
+        if (refused_format(hit.scheme->group, &k)) return refuse(formats[k].name, name, err);
     }
     return NB_OK;
 }

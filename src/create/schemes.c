@@ -36,11 +36,9 @@ struct nb_schemes {
     targets target, ignore, dynamic;
     const nb_json *overrides, *extra;
     nb_error failed; /* of a match, where nobody could be told */
-    struct {
-        const char *p;
-        size_t n;
-        nb_scheme_hit hit;
-    } last;
+    nb_map known;    /* answers by module; each is asked for several times */
+    nb_scheme_hit *hits;
+    size_t n_hits, cap_hits;
 };
 
 /* ---- reading ---- */
@@ -150,6 +148,7 @@ nb_status nb_schemes_read(nb_job *j, nb_error *err)
     nb_schemes *s = j->schemes = NB_NEW(j->arena, nb_schemes);
     if (!s) return nb_fail(err, NB_E_NO_MEMORY, "out of memory");
     s->any = NO_GROUP;
+    if (!nb_map_init(&s->known, 256)) return nb_fail(err, NB_E_NO_MEMORY, "out of memory");
     for (size_t i = 0; i < j->src.n_quant && st == NB_OK; i++) {
         const nb_json *q = j->src.quant[i], *groups = nb_json_get(q, "config_groups"),
                       *dynamic = nb_json_get(q, "dynamic"), *extra = nb_json_get(q, "extra_config");
@@ -184,6 +183,7 @@ void nb_schemes_free(nb_job *j)
     free_patterns(&j->schemes->target);
     free_patterns(&j->schemes->ignore);
     free_patterns(&j->schemes->dynamic);
+    nb_map_free(&j->schemes->known);
     j->schemes = NULL;
 }
 
@@ -267,12 +267,9 @@ static const target *class_hit(const targets *t, nb_str base)
 
 /* ---- answers ---- */
 
-nb_scheme_hit nb_scheme_of(const nb_job *j, nb_str base)
+static nb_scheme_hit resolve(nb_schemes *s, nb_str base)
 {
-    nb_schemes *s = j->schemes;
     nb_scheme_hit hit = {0};
-    if (!s || !s->file) return hit;
-    if (s->last.p == base.p && s->last.n == base.n) return s->last.hit;
     names own, parts;
     other_names(base, &own);
     part_names(base, &parts);
@@ -283,9 +280,19 @@ nb_scheme_hit nb_scheme_of(const nb_job *j, nb_str base)
     uint32_t group = t ? t->group : s->any;
     if (group != NO_GROUP) hit.scheme = &s->groups[group];
     hit.ignored = first_hit(s, &s->ignore, &own) || first_hit(s, &s->ignore, &parts) || class_hit(&s->ignore, base);
-    s->last.p = base.p;
-    s->last.n = base.n;
-    s->last.hit = hit;
+    return hit;
+}
+
+nb_scheme_hit nb_scheme_of(const nb_job *j, nb_str base)
+{
+    nb_schemes *s = j->schemes;
+    uint32_t at;
+    if (!s || !s->file) return (nb_scheme_hit){0};
+    if (nb_map_get(&s->known, base, &at)) return s->hits[at];
+    nb_scheme_hit hit = resolve(s, base);
+    if (nb_arena_grow(j->arena, &s->hits, s->n_hits, &s->cap_hits, sizeof *s->hits, 256) &&
+        nb_map_put(&s->known, base, (uint32_t)s->n_hits, NULL, NULL))
+        s->hits[s->n_hits++] = hit; /* else it is found again */
     return hit;
 }
 

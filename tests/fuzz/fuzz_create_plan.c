@@ -1,6 +1,7 @@
 /* config.json and a safetensors header together: whatever they say, a plan (and a small import) must end in a status,
- * and never read outside the file. Input: bytes up to the first 0xFF are config.json, what follows is the header's
- * JSON. The data section is as long as its offsets ask for, up to 64 KiB. */
+ * and never read outside the file. Input, separated by 0xFF: config.json, the header's JSON, and, if there is more, the
+ * same two of a draft, its tokenizer.json, and the model's. A data section is as long as its offsets ask for, up to 64
+ * KiB. */
 #include "create/create.h"
 
 #include <stdio.h>
@@ -10,18 +11,11 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 
-static char dir[64], config[96], model[96], root[96];
-
-static void write_file(const char *path, const void *a, size_t na, const void *b, size_t nb, size_t zeros)
-{
-    FILE *f = fopen(path, "wb");
-    if (!f) return;
-    fwrite(a, 1, na, f);
-    fwrite(b, 1, nb, f);
-    fflush(f);
-    if (zeros && ftruncate(fileno(f), (off_t)(na + nb + zeros)) != 0) perror(path);
-    fclose(f);
-}
+enum { CONFIG, HEADER, DRAFT_CONFIG, DRAFT_HEADER, DRAFT_TOKENS, TOKENS, N_PARTS };
+static const char *const names[N_PARTS] = {"config.json",          "model.safetensors",
+                                           "draft/config.json",    "draft/model.safetensors",
+                                           "draft/tokenizer.json", "tokenizer.json"};
+static char dir[64], path[N_PARTS][96], draft[96], root[96];
 
 /* The largest number in the header that could be an end offset. */
 static size_t data_bytes(const uint8_t *p, size_t n)
@@ -34,21 +28,45 @@ static size_t data_bytes(const uint8_t *p, size_t n)
     return best;
 }
 
+/* A part as its file; headers with their length before them and zeros behind. */
+static void write_part(int i, const uint8_t *p, size_t n)
+{
+    FILE *f = fopen(path[i], "wb");
+    uint8_t length[8];
+    bool header = i == HEADER || i == DRAFT_HEADER;
+    if (!f) return;
+    nb_store_u64(length, n);
+    if (header) fwrite(length, 1, 8, f);
+    fwrite(p, 1, n, f);
+    fflush(f);
+    if (header && ftruncate(fileno(f), (off_t)(8 + n + data_bytes(p, n))) != 0) perror(path[i]);
+    fclose(f);
+}
+
+static void write_parts(const uint8_t *p, size_t n)
+{
+    const uint8_t *end = p + n;
+    for (int i = 0; i < N_PARTS; i++) unlink(path[i]);
+    rmdir(draft);
+    for (int i = 0; i < N_PARTS; i++) {
+        const uint8_t *stop = p < end ? memchr(p, 0xff, (size_t)(end - p)) : NULL;
+        if (i == DRAFT_CONFIG && mkdir(draft, 0755) != 0) perror(draft);
+        write_part(i, p, (size_t)((stop ? stop : end) - p));
+        if (!stop && i >= HEADER) return; /* a header is always there */
+        p = stop ? stop + 1 : end;
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
     if (!dir[0]) {
         snprintf(dir, sizeof dir, "%s/nibble-fuzz-XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
         if (!mkdtemp(dir)) abort();
-        snprintf(config, sizeof config, "%s/config.json", dir);
-        snprintf(model, sizeof model, "%s/model.safetensors", dir);
+        for (int i = 0; i < N_PARTS; i++) snprintf(path[i], sizeof path[i], "%s/%s", dir, names[i]);
+        snprintf(draft, sizeof draft, "%s/draft", dir);
         snprintf(root, sizeof root, "%s/store", dir);
     }
-    const uint8_t *split = n ? memchr(p, 0xff, n) : NULL;
-    size_t nc = split ? (size_t)(split - p) : n, nh = split ? n - nc - 1 : 0;
-    uint8_t length[8];
-    nb_store_u64(length, nh);
-    write_file(config, p, nc, "", 0, 0);
-    write_file(model, length, 8, split ? split + 1 : p, nh, data_bytes(split ? split + 1 : p, nh));
+    write_parts(p, n);
     nb_store *s;
     nb_error err;
     if (nb_store_open(&s, root, &err) != NB_OK) return 0;
