@@ -67,6 +67,62 @@ static int entry_cmp(const void *pa, const void *pb)
     return c ? c : a->index < b->index ? -1 : a->index > b->index;
 }
 
+/* ---- one source for each projection ---- */
+
+/* Splits a stacked bank's "GROUP.gate_up_proj" or "GROUP.down_proj.weight". false: another name. */
+static bool parse_stack(nb_job *j, nb_str name, nb_expert_entry *e)
+{
+    if (nb_str_ends(name, ".weight")) name.n -= 7;
+    const char *dot = name.n ? memrchr(name.p, '.', name.n) : NULL;
+    if (!dot) return false;
+    nb_str head = {name.p, (size_t)(dot + 1 - name.p)};
+    e->proj = proj_name((nb_str){dot + 1, name.n - head.n});
+    for (size_t i = 0; i < NB_COUNT(markers); i++) {
+        if (!nb_str_ends(head, markers[i][0])) continue;
+        char *g = nb_arena_printf(j->arena, "%.*s%s", (int)(head.n - strlen(markers[i][0])), head.p, markers[i][1]);
+        e->group = g ? nb_str_of(g) : (nb_str){0};
+        return g != NULL;
+    }
+    return false;
+}
+
+/* Notes that `weight` holds a projection; gate_up is both. */
+static nb_status take_projection(nb_job *j, nb_map *seen, const nb_expert_entry *e, uint32_t weight, nb_error *err)
+{
+    bool both = nb_str_is(e->proj, "gate_up_proj"), had = false;
+    nb_str parts[2] = {both ? NB_LIT("gate_proj") : e->proj, NB_LIT("up_proj")};
+    for (int i = 0; i < (both ? 2 : 1); i++) {
+        uint32_t old = 0;
+        char *key = nb_arena_printf(j->arena, "%.*s.%.*s", NB_FMT_STR(e->group), NB_FMT_STR(parts[i]));
+        if (!key || !nb_map_put(seen, nb_str_of(key), weight, &had, &old))
+            return nb_fail(err, NB_E_NO_MEMORY, "out of memory");
+        if (had)
+            return nb_fail(err, NB_E_INVALID, "two sources would both become %s (%.*s, %.*s) (E_COLLISION)", key,
+                           NB_FMT_STR(j->weights[old].src_name), NB_FMT_STR(j->weights[weight].src_name));
+    }
+    return NB_OK;
+}
+
+/* A bank may be spelled per expert, stacked, or stacked with gate and up in one, under two names of the group: but only
+ * once. */
+static nb_status one_source_each(nb_job *j, nb_error *err)
+{
+    nb_map seen = {0};
+    nb_status st = nb_map_init(&seen, 2 * j->n_weights + 1) ? NB_OK : nb_fail(err, NB_E_NO_MEMORY, "out of memory");
+    for (size_t i = 0; i < j->n_experts && st == NB_OK; i++) {
+        const nb_expert_entry *e = &j->experts[i];
+        bool same = i && nb_str_eq(e->group, e[-1].group) && nb_str_eq(e->proj, e[-1].proj);
+        if (!same) st = take_projection(j, &seen, e, e->weight, err);
+    }
+    for (size_t i = 0; i < j->n_weights && st == NB_OK; i++) {
+        nb_expert_entry e;
+        if (j->weights[i].experts && parse_stack(j, j->weights[i].name, &e))
+            st = take_projection(j, &seen, &e, (uint32_t)i, err);
+    }
+    nb_map_free(&seen);
+    return st;
+}
+
 /* Lists every per-expert weight, sorted by group, projection and number. */
 nb_status nb_bank_scan(nb_job *j, nb_error *err)
 {
@@ -86,7 +142,7 @@ nb_status nb_bank_scan(nb_job *j, nb_error *err)
         j->n_experts++;
     }
     if (j->n_experts) qsort(j->experts, j->n_experts, sizeof *j->experts, entry_cmp);
-    return NB_OK;
+    return one_source_each(j, err);
 }
 
 /* ---- collecting a projection's matrices ---- */

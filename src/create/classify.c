@@ -157,9 +157,13 @@ static nb_status ggml_weight(nb_job *j, nb_src_tensor *t, nb_error *err)
     w.quantized = true;
     w.from = g->name;
     nb_str base = t->canon;
-    if (t->ggml == NB_GGML_NVFP4 && nb_str_ends(t->name, ".weight")) { /* its multiplier is a tensor of its own */
+    if (nb_str_ends(t->name, ".weight")) { /* the multiplier of NVFP4 is a tensor of its own */
         nb_str b = {t->name.p, t->name.n - 7};
         nb_src_tensor *sc = nb_source_findf(&j->src, "%.*s.scale", NB_FMT_STR(b));
+        if (sc && t->ggml != NB_GGML_NVFP4)
+            return nb_fail(err, NB_E_INVALID,
+                           "tensor %.*s stands beside %.*s (%s), a type that has no multiplier (E_ORPHAN_COMPANION)",
+                           NB_FMT_STR(sc->name), NB_FMT_STR(t->name), g->name);
         if (sc) {
             w.m.global = sc;
             sc->used = "companion";
@@ -274,6 +278,67 @@ static nb_status left_over(nb_job *j, nb_src_tensor *t, nb_error *err)
     return NB_OK;
 }
 
+/* ---- companions of another format ---- */
+
+/* The name of a packed weight's module. */
+static nb_str module_of(nb_str weight)
+{
+    static const char *const ends[] = {".weight", ".weight_packed", ".qweight", "_blocks"};
+    for (size_t i = 0; i < NB_COUNT(ends); i++)
+        if (nb_str_ends(weight, ends[i])) return (nb_str){weight.p, weight.n - strlen(ends[i])};
+    return weight;
+}
+
+/* Words of names that stand beside a packed weight only to change what it means. A module's own ".bias" has none. */
+static bool alters(nb_str rest)
+{
+    static const char *const words[] = {"scale", "zero", "biases", "lora",   "quant",
+                                        "g_idx", "perm", "packed", "blocks", "codebook"};
+    for (size_t i = 0; i < NB_COUNT(words); i++)
+        if (nb_str_has(rest, words[i])) return true;
+    return false;
+}
+
+static const nb_weight_src *owner(const nb_job *j, const nb_map *modules, nb_str name)
+{
+    uint32_t i;
+    for (size_t n = name.n; n-- > 1;) {
+        if (name.p[n] != '.' && name.p[n] != '_') continue;
+        if (!alters((nb_str){name.p + n, name.n - n}) || !nb_map_get(modules, (nb_str){name.p, n}, &i)) continue;
+        const nb_weight_src *w = &j->weights[i]; /* "gate_scale" is no companion of a matrix "gate.weight" */
+        if (name.p[n] == '.' || w->src_name.n == n || nb_str_ends(w->src_name, "_blocks")) return w;
+    }
+    return NULL;
+}
+
+/* What no producer took, though it stands beside a weight that one of them did: the weight means something else with it
+ * (a second scale, zero points, low-rank factors), and that is not known here. */
+static nb_status foreign_companions(nb_job *j, nb_error *err)
+{
+    nb_source *s = &j->src;
+    nb_map modules = {0};
+    nb_status st = nb_map_init(&modules, j->n_weights + 1) ? NB_OK : nb_fail(err, NB_E_NO_MEMORY, "out of memory");
+    for (size_t i = 0; i < j->n_weights && st == NB_OK; i++)
+        if (j->weights[i].quantized &&
+            !nb_map_put(&modules, module_of(j->weights[i].src_name), (uint32_t)i, NULL, NULL))
+            st = nb_fail(err, NB_E_NO_MEMORY, "out of memory");
+    for (size_t i = 0; i < s->n && st == NB_OK; i++) {
+        const nb_src_tensor *t = &s->t[i];
+        uint32_t named;
+        bool asked = t->canon.p && s->n_specs && nb_map_get(&j->spec_by_name, t->canon, &named);
+        const nb_weight_src *w = t->used || asked || nb_is_kv_scale(t->name) ? NULL : owner(j, &modules, t->name);
+        if (!w) continue;
+        const char *path = s->files[t->file].path, *slash = strrchr(path, '/');
+        st = nb_fail(err, NB_E_INVALID,
+                     "%s: tensor %.*s (%s) stands beside %.*s (%s), a format that has no such companion: with it the "
+                     "weight would mean something else (E_ORPHAN_COMPANION)",
+                     slash ? slash + 1 : path, NB_FMT_STR(t->name), nb_dtype_name(t->dtype), NB_FMT_STR(w->src_name),
+                     w->from);
+    }
+    nb_map_free(&modules);
+    return st;
+}
+
 static nb_status index_names(nb_job *j, nb_error *err)
 {
     nb_source *s = &j->src;
@@ -292,12 +357,16 @@ static nb_status index_names(nb_job *j, nb_error *err)
     for (size_t i = 0; i < s->n; i++) {
         bool had = false;
         uint32_t old = 0;
+        nb_str first = {0};
         if (!s->t[i].canon.p || s->t[i].used) continue;
+        const nb_weight_src *w = nb_weight_find(j, s->t[i].canon);
         if (!nb_map_put(&s->by_canon, s->t[i].canon, (uint32_t)i, &had, &old))
             return nb_fail(err, NB_E_NO_MEMORY, "out of memory");
-        if (had)
+        if (had) first = s->t[old].name;
+        if (w && w->m.w != &s->t[i]) first = w->src_name; /* a packed weight, and a plain tensor of its name */
+        if (first.p)
             return nb_fail(err, NB_E_INVALID, "two sources would both become %.*s (%.*s, %.*s) (E_COLLISION)",
-                           NB_FMT_STR(s->t[i].canon), NB_FMT_STR(s->t[old].name), NB_FMT_STR(s->t[i].name));
+                           NB_FMT_STR(s->t[i].canon), NB_FMT_STR(first), NB_FMT_STR(s->t[i].name));
     }
     return NB_OK;
 }
@@ -342,6 +411,7 @@ nb_status nb_classify(nb_job *j, nb_error *err)
         if (!s->t[i].used && s->t[i].dtype == NB_DT_NONE) st = left_over(j, &s->t[i], err);
     for (size_t i = 0; i < s->n && st == NB_OK; i++)
         if (!s->t[i].used && s->t[i].dtype != NB_DT_NONE) st = left_over(j, &s->t[i], err);
+    if (st == NB_OK && !s->gguf) st = foreign_companions(j, err);
     if (st == NB_OK) st = index_names(j, err);
     return st == NB_OK ? source_kind(j, err) : st;
 }

@@ -445,6 +445,29 @@ static nb_status check_factors(const nb_job *j, nb_error *err)
     return st;
 }
 
+static nb_str source_name(const nb_item *it) { return it->src ? it->src->name : it->proj[0].m[0].w->name; }
+
+/* No two blobs, and no two tensors, have one name. */
+static nb_status unique_names(const nb_job *j, nb_error *err)
+{
+    nb_map names = {0};
+    nb_status st = nb_map_init(&names, j->n_items + 1) ? NB_OK : nb_fail(err, NB_E_NO_MEMORY, "out of memory");
+    for (size_t i = 0; i < j->n_items && st == NB_OK; i++)
+        for (size_t k = 0; k < j->items[i].n_outs && st == NB_OK; k++) {
+            bool had = false;
+            uint32_t old = 0;
+            nb_str name = j->items[i].outs[k].name;
+            if (!nb_map_put(&names, name, (uint32_t)i, &had, &old))
+                st = nb_fail(err, NB_E_NO_MEMORY, "out of memory");
+            else if (had)
+                st = nb_fail(err, NB_E_INVALID, "two sources would both become %.*s (%.*s, %.*s) (E_COLLISION)",
+                             NB_FMT_STR(name), NB_FMT_STR(source_name(&j->items[old])),
+                             NB_FMT_STR(source_name(&j->items[i])));
+        }
+    nb_map_free(&names);
+    return st;
+}
+
 nb_status nb_plan_all(nb_job *j, nb_error *err)
 {
     missing miss = {0};
@@ -456,6 +479,7 @@ nb_status nb_plan_all(nb_job *j, nb_error *err)
                      miss.n, miss.text, miss.n > 20 ? ", ..." : "");
     if (st == NB_OK) st = nb_plan_loose_banks(j, err);
     if (st == NB_OK) st = plan_rest(j, err);
+    if (st == NB_OK) st = unique_names(j, err);
     if (st == NB_OK) st = check_factors(j, err);
     for (size_t i = 0; i < j->n_items && st == NB_OK; i++)
         if (!nb_add_u64(j->total_bytes, j->items[i].bytes, &j->total_bytes))

@@ -53,7 +53,7 @@ nb_status nb_producer_add(nb_job *j, nb_weight_src *w, nb_error *err);
 /* Canonical name for "base" with the suffix ".weight" (or as it is, where the source's weight has none). */
 nb_status nb_producer_name(nb_job *j, nb_str base, bool suffixed, nb_str *name, nb_error *err);
 /* pre_quant_scale: kept beside a matrix whose bits are moved. Experts and tables are refused, or with allow_requantize
- * decoded. SVDQuant is refused. */
+ * decoded. */
 nb_status nb_producer_pre_scale(nb_job *j, nb_weight_src *w, nb_str base, nb_error *err);
 /* Gives up MXFP8 for the form that holds any scale. */
 void nb_fp8_downgrade(nb_matrix *m);

@@ -99,6 +99,8 @@ static const refused endings[] = {
     {".W_q", "HQQ"},
     {".qbiases", "metal"},
     {".B_24", "Marlin 2:4 sparse"},
+    {"svdquant_lora_a", "SVDQuant"}, /* low-rank factors beside the weight, of the activations before it */
+    {"svdquant_lora_b", "SVDQuant"},
 };
 
 static nb_status refuse(const char *format, nb_str tensor, nb_error *err)

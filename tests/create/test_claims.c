@@ -188,11 +188,158 @@ static void mlx_norms(void **state)
     fx_free(x);
 }
 
+/* ---- companions of another format, and two sources for one weight ---- */
+
+static float one = 1.0f;
+
+/* A weight "l" of one format, whole; [.., 32] columns so that every row of the table is the smallest that fits. */
+static void weight_of(fx *x, const char *format)
+{
+    static const char ct4[] =
+        "\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"config_groups\":{\"g\":"
+        "{\"weights\":{\"num_bits\":4,\"symmetric\":true}}}}";
+    static int64_t shape[2] = {8, 32};
+    if (!strcmp(format, "mlx") || !strcmp(format, "mlx-fp4")) {
+        bool fp4 = format[3] != 0;
+        fx_plain_config(x, fp4 ? "\"quantization\":{\"bits\":4,\"group_size\":32,\"mode\":\"mxfp4\"}"
+                               : "\"quantization\":{\"bits\":4,\"group_size\":32}");
+        fx_add(x, "l.weight", NB_DT_U32, "8,4", NULL);
+        fx_fill(x, "l.scales", fp4 ? NB_DT_U8 : NB_DT_BF16, "8,1", 0x3f);
+        if (!fp4) fx_add(x, "l.biases", NB_DT_BF16, "8,1", NULL);
+    } else if (!strcmp(format, "modelopt-nvfp4") || !strcmp(format, "ct-nvfp4")) {
+        bool ct = format[0] == 'c';
+        fx_plain_config(x, "");
+        fx_fill(x, ct ? "l.weight_packed" : "l.weight", NB_DT_U8, "8,16", 0x21);
+        fx_fill(x, "l.weight_scale", NB_DT_F8_E4M3, "8,2", 0x38);
+        fx_add(x, ct ? "l.weight_global_scale" : "l.weight_scale_2", NB_DT_F32, "1", &one);
+    } else if (!strcmp(format, "mxfp8") || !strcmp(format, "fp8")) {
+        bool mx = format[0] == 'm';
+        fx_plain_config(x, "");
+        fx_fill(x, "l.weight", NB_DT_F8_E4M3, "8,32", 0x38);
+        fx_fill(x, "l.weight_scale", mx ? NB_DT_U8 : NB_DT_F32, "8,1", mx ? 0x7f : 0x3f);
+    } else if (!strcmp(format, "ct-int")) {
+        fx_plain_config(x, ct4);
+        fx_add(x, "l.weight_packed", NB_DT_I32, "8,4", NULL);
+        fx_fill(x, "l.weight_scale", NB_DT_BF16, "8,1", 0x3f);
+        fx_add(x, "l.weight_shape", NB_DT_I64, "2", shape);
+    } else if (!strcmp(format, "int8")) {
+        fx_plain_config(x, "");
+        fx_add(x, "l.weight", NB_DT_I8, "8,32", NULL);
+        fx_fill(x, "l.weight_scale", NB_DT_BF16, "8,1", 0x3f);
+    } else { /* gptq */
+        fx_plain_config(x, "\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":32}");
+        fx_add(x, "l.qweight", NB_DT_I32, "4,8", NULL);
+        fx_fill(x, "l.qzeros", NB_DT_I32, "1,1", 0x77);
+        fx_fill(x, "l.scales", NB_DT_F16, "1,8", 0x3c);
+    }
+}
+
+static const char *const formats[] = {"mlx", "mlx-fp4", "modelopt-nvfp4", "ct-nvfp4", "mxfp8",
+                                      "fp8", "ct-int",  "int8",           "gptq"};
+
+static void foreign_companions(void **state)
+{
+    (void)state;
+    static const char *const foreign[] = {"l.svdquant_lora_a",
+                                          "l.svdquant_lora_b",
+                                          "l.weight_quantizer._svdquant_lora_b",
+                                          "l.global_scale",
+                                          "l.weight_scale_3",
+                                          "l.zero_point",
+                                          "l.weight.zero_point",
+                                          "l.lora_A.weight",
+                                          "l.weight_perm",
+                                          "l.scale"};
+    size_t n = 0;
+    for (size_t f = 0; f < NB_COUNT(formats); f++)
+        for (size_t i = 0; i < NB_COUNT(foreign); i++, n++) {
+            fx *x = fx_new();
+            weight_of(x, formats[f]);
+            fx_fill(x, foreign[i], NB_DT_BF16, "8,32", 0x3f);
+            fx_save(x, "model.safetensors");
+            nb_status st = fx_create(x, "none");
+            bool named = strstr(foreign[i], "svdquant"); /* a method of its own */
+            fx_fails(x, st, named ? NB_E_UNSUPPORTED : NB_E_INVALID, named ? "SVDQuant" : "E_ORPHAN_COMPANION");
+            fx_fails(x, st, st, foreign[i]);
+            fx_nothing_left(x);
+            fx_free(x);
+        }
+    printf("covered: %zu weights with a companion of another format\n", n);
+}
+
+/* The layer's own bias, and tensors that say nothing about the weight. */
+static void unrelated_tensors(void **state)
+{
+    (void)state;
+    static const char *const plain[] = {"l.bias", "l_scale", "scale", "m.scale", "lm.layer_scale"};
+    for (size_t f = 0; f < NB_COUNT(formats); f++) {
+        fx *x = fx_new();
+        weight_of(x, formats[f]);
+        for (size_t i = 0; i < NB_COUNT(plain); i++) fx_fill(x, plain[i], NB_DT_BF16, "8", 0x3f);
+        fx_save(x, "model.safetensors");
+        fx_ok(x, fx_create(x, "none"));
+        assert_int_equal(x->report.n_tensors, 1 + NB_COUNT(plain));
+        fx_free(x);
+    }
+    fx *x = fx_new(); /* what a float weight has beside it is its own */
+    fx_plain_config(x, "");
+    fx_add(x, "l.weight", NB_DT_BF16, "8,32", NULL);
+    fx_add(x, "l.scale", NB_DT_BF16, "8", NULL);
+    fx_save(x, "model.safetensors");
+    fx_ok(x, fx_create(x, "none"));
+    fx_free(x);
+}
+
+#define BANK "model.layers.0.mlp.experts"
+
+static void two_sources(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *a, *b; /* two stacks [2, ..], or the first of two experts */
+    } banks[] = {
+        {BANK ".0.gate_proj.weight", BANK ".gate_up_proj"},
+        {BANK ".0.up_proj.weight", BANK ".gate_up_proj"},
+        {BANK ".0.gate_proj.weight", BANK ".gate_proj"},
+        {BANK ".0.down_proj.weight", "model.layers.0.mlp.switch_mlp.down_proj.weight"},
+        {BANK ".0.w2.weight", BANK ".down_proj"},
+        {BANK ".0.gate_up_proj.weight", BANK ".gate_proj.weight"},
+        {BANK ".gate_proj.weight", BANK ".gate_up_proj"},
+        {BANK ".gate_proj.weight", BANK ".gate_proj"},
+        {BANK ".down_proj.weight", "model.layers.0.mlp.switch_mlp.down_proj.weight"},
+    };
+    for (size_t i = 0; i < NB_COUNT(banks); i++) {
+        fx *x = fx_new();
+        fx_plain_config(x, "");
+        fx_add(x, banks[i].a, NB_DT_BF16, strstr(banks[i].a, "experts.0.") ? "8,32" : "2,8,32", NULL);
+        fx_add(x, banks[i].b, NB_DT_BF16, "2,8,32", NULL);
+        fx_save(x, "model.safetensors");
+        nb_status st = fx_create(x, "none");
+        if (st == NB_OK) print_error("%s beside %s\n", banks[i].a, banks[i].b);
+        fx_fails(x, st, NB_E_INVALID, "E_COLLISION");
+        fx_fails(x, st, NB_E_INVALID, banks[i].a);
+        fx_fails(x, st, NB_E_INVALID, banks[i].b);
+        fx_nothing_left(x);
+        fx_free(x);
+    }
+    static const char *const other[] = {"ct-nvfp4", "ct-int", "gptq"}, *const dims[] = {"8,32", "8", "8,32"};
+    for (size_t i = 0; i < NB_COUNT(other); i++) { /* one module packed and plain, as a matrix or as a vector */
+        fx *x = fx_new();
+        weight_of(x, other[i]);
+        fx_add(x, "l.weight", NB_DT_BF16, dims[i], NULL);
+        fx_save(x, "model.safetensors");
+        fx_fails(x, fx_create(x, "none"), NB_E_INVALID, "E_COLLISION");
+        fx_nothing_left(x);
+        fx_free(x);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mlx_norms),    cmocka_unit_test(contradictions), cmocka_unit_test(zero_multipliers),
-        cmocka_unit_test(blocks_of_32), cmocka_unit_test(fp8_axes),
+        cmocka_unit_test(mlx_norms),         cmocka_unit_test(contradictions), cmocka_unit_test(zero_multipliers),
+        cmocka_unit_test(blocks_of_32),      cmocka_unit_test(fp8_axes),       cmocka_unit_test(foreign_companions),
+        cmocka_unit_test(unrelated_tensors), cmocka_unit_test(two_sources),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

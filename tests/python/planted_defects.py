@@ -152,6 +152,12 @@ rows("modelopt-export-nvfp4",
      ("pre_quant_scale too short", add(Q + ".pre_quant_scale", one(255)), "E_PRE_QUANT_SCALE"),
      ("pre_quant_scale of a norm", add("model.layers.0.input_layernorm.pre_quant_scale", one(256)), "E_ORPHAN_COMPANION"),
      ("low-rank factors", add(Q + ".svdquant_lora_a", one(4, 256)), "E_FORMAT_UNSUPPORTED"),
+     ("low-rank factors of the quantiser, half of them", add(Q + ".weight_quantizer._svdquant_lora_b", one(256, 4)), "E_FORMAT_UNSUPPORTED"),
+     ("zero points", add(Q + ".zero_point", one(256, 16)), "E_ORPHAN_COMPANION"),
+     ("a multiplier of MLX", add(Q + ".global_scale", one(1)), "E_ORPHAN_COMPANION"),
+     ("a third scale", add(Q + ".weight_scale_3", one(1)), "E_ORPHAN_COMPANION"),
+     ("biases", add(Q + ".biases", one(256, 16)), "E_ORPHAN_COMPANION"),
+     ("a tensor that has to do with nothing", add("model.layers.0.self_attn.scale_of_mine", one(3)), "same"),
      ("excluded by star", quant(ignore=["*q_proj*"]), "same: lists 2 modules as not quantised"),
      ("another algorithm", quant(quant_algo="FP8"), "same: quant_algo FP8, the tensors are modelopt-nvfp4"),
      ("an unknown algorithm", quant(quant_algo="NVFP5"), "same: quant_algo NVFP5 (unknown)"),
@@ -209,6 +215,10 @@ rows("gptq-dynamic",
 
 # ---- MLX ----
 rows("mlx-int4-g64",
+     ("a multiplier", add(Q + ".global_scale", one(1)), "E_ORPHAN_COMPANION"),
+     ("a second scale", add(Q + ".scale", one(256, 4)), "E_ORPHAN_COMPANION"),
+     ("a group index", add(Q + ".g_idx", lambda t: torch.zeros(256, dtype=torch.int32)), "E_ORPHAN_COMPANION"),
+     ("an adapter", add(Q + ".lora_A.weight", one(4, 256)), "E_ORPHAN_COMPANION"),
      ("biases missing", drop(Q + ".biases"), "E_QUANT_SHAPE"),
      ("scales missing", drop(Q + ".scales"), "E_ORPHAN_COMPANION"),
      ("scales transposed", put(D + ".scales", transposed), "E_QUANT_SHAPE"),
@@ -230,7 +240,9 @@ rows("mlx-mxfp8", ("scale byte 255", put(Q + ".scales", byte(0, 255)), "E_SCALE_
 rows("mlx-nvfp4-moe",
      ("multipliers missing", drop(W + ".global_scale"), "E_GLOBAL_MISSING"),
      ("a multiplier fewer", put(W + ".global_scale", fewer), "E_EXPERT_NVFP4"),
-     ("an expert fewer", lambda t, c, d: t.update({W + s: t[W + s][:3].clone() for s in (".weight", ".scales", ".global_scale")}), "E_EXPERT_COUNT"))
+     ("an expert fewer", lambda t, c, d: t.update({W + s: t[W + s][:3].clone() for s in (".weight", ".scales", ".global_scale")}), "E_EXPERT_COUNT"),
+     ("the bank a second time, per expert", add(O + "0.gate_proj.weight", lambda t: torch.zeros(128, 256, dtype=torch.bfloat16)), "E_COLLISION"),
+     ("the bank a second time, gate and up in one", add(O + "gate_up_proj", lambda t: torch.zeros(4, 256, 256, dtype=torch.bfloat16)), "E_COLLISION"))
 
 # ---- integers ----
 rows("ct-int4-g64-asym",
@@ -290,6 +302,8 @@ rows("gptq-4-asym",
      ("weight under a second name", add(Q + ".weight", lambda t: torch.zeros(256, 256, dtype=torch.bfloat16)), "E_COLLISION"))
 rows("awq-4",
      ("qzeros missing", drop(Q + ".qzeros"), "E_ORPHAN_COMPANION"),
+     ("zero points a second time", add(Q + ".zero_point", one(2, 256)), "E_ORPHAN_COMPANION"),
+     ("weight under a second name", add(Q + ".weight", lambda t: torch.zeros(256, 256, dtype=torch.bfloat16)), "E_COLLISION"),
      ("GEMV", quant(version="gemv"), "E_FORMAT_UNSUPPORTED"),
      ("fast GEMV", quant(version="gemv_fast"), "E_FORMAT_UNSUPPORTED"),
      ("GEMM in capitals", quant(version="GEMM"), "same"),
@@ -299,6 +313,7 @@ rows("awq-4",
 
 # ---- FP8 and experts ----
 rows("fp8-block",
+     ("a second scale", add(Q + ".scale", one(1)), "E_ORPHAN_COMPANION"),
      ("scale transposed", put("model.layers.0.self_attn.k_proj.weight_scale_inv", transposed), "E_FP8_META"),
      ("a row of scales fewer", put(Q + ".weight_scale_inv", lambda x: x[:1].contiguous()), "E_FP8_META"),
      ("a column of scales more", put(Q + ".weight_scale_inv", lambda x: torch.cat([x, x[:, :1]], 1)), "E_FP8_META"),

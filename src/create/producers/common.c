@@ -65,12 +65,6 @@ static bool takes_factors(const nb_weight_src *w)
 nb_status nb_producer_pre_scale(nb_job *j, nb_weight_src *w, nb_str base, nb_error *err)
 {
     nb_src_tensor *p = nb_src_companion(j, base, ".pre_quant_scale");
-    if (nb_src_companion(j, base, ".svdquant_lora_a") ||
-        nb_src_companion(j, base, ".weight_quantizer._svdquant_lora_a"))
-        return nb_fail(
-            err, NB_E_UNSUPPORTED,
-            "tensor %.*s has SVDQuant low-rank factors, which this engine cannot apply (E_FORMAT_UNSUPPORTED)",
-            NB_FMT_STR(w->src_name));
     if (!p) return NB_OK;
     float *v;
     uint64_t n;
