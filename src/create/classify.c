@@ -413,5 +413,6 @@ nb_status nb_classify(nb_job *j, nb_error *err)
         if (!s->t[i].used && s->t[i].dtype != NB_DT_NONE) st = left_over(j, &s->t[i], err);
     if (st == NB_OK && !s->gguf) st = foreign_companions(j, err);
     if (st == NB_OK) st = index_names(j, err);
+    if (st == NB_OK) st = nb_latent_join(j, err);
     return st == NB_OK ? source_kind(j, err) : st;
 }

@@ -420,7 +420,8 @@ static nb_status read_config(nb_export_job *x, nb_error *err)
     if (st != NB_OK) return st;
     if (x->config.root->type != NB_JSON_OBJECT) return nb_fail(err, NB_E_INVALID, "config.json: not a JSON object");
     nb_json_bool(nb_json_get(x->config.root, "nibble_norm_has_one"), &x->norm_has_one);
-    x->gpt_oss = nb_json_str(nb_json_get(x->config.root, "model_type"), &type) && nb_str_is(type, "gpt_oss");
+    if (nb_json_str(nb_json_get(x->config.root, "model_type"), &type)) x->arch = nb_arch_find(type);
+    x->gpt_oss = x->arch && !strcmp(nb_arch_name(x->arch), "gpt_oss");
     x->mlx_written = x->o->as == NB_EXPORT_MLX && nb_json_str(nb_json_get(x->config.root, "model_type"), &type) &&
                      nb_str_is(type, "qwen3_next");
     x->out_config = nb_json_new(x->arena, NB_JSON_OBJECT);

@@ -38,6 +38,7 @@ typedef struct nb_export {
     nb_json *out_config; /* what config.json becomes */
     nb_json *hf_quant;   /* what hf_quant_config.json becomes; NULL: not written */
     bool norm_has_one, gpt_oss;
+    const nb_arch *arch; /* NULL: unknown */
     bool mlx_written; /* norms and convolutions as mlx-lm writes them (nb_mlx_norm): its reader of Qwen3-Next converts
                          neither where experts are stacked already, that of Qwen3.5 both */
     nb_ex_tensor *v;

@@ -226,7 +226,7 @@ static nb_json *mlx_entry(nb_export_job *x, const nb_stored *t, bool global)
 /* MLX stacks a bank and names it "switch_mlp", but for gpt-oss, where its own reader keeps "experts". */
 static nb_status mlx_base(nb_export_job *x, const nb_stored *t, nb_str *base, nb_error *err)
 {
-    *base = t->name;
+    *base = nb_arch_respelled(x->arch, t->name, x->arena);
     if (nb_str_ends(*base, ".weight")) base->n -= 7;
     int64_t at = nb_str_find(*base, NB_LIT(".mlp.experts."), 0);
     if (!t->experts || at < 0 || x->gpt_oss) return NB_OK;

@@ -43,6 +43,10 @@ static void hash_matrix(nb_sha256 *h, const nb_source *s, const nb_matrix *m)
     const nb_src_tensor *t[] = {m->w, m->scale, m->bias, m->global, m->zero, m->gidx};
     for (size_t i = 0; i < NB_COUNT(t); i++) hash_tensor(h, s, t[i]);
     if (m->pre_scale) nb_sha256_update(h, m->pre_scale, (size_t)m->k * sizeof *m->pre_scale);
+    for (int64_t i = 0, n = m->keys ? m->n / (m->keys->k + m->values->n) : 0; i < n; i++) {
+        hash_matrix(h, s, &m->keys[i]);
+        hash_matrix(h, s, &m->values[i]);
+    }
 }
 
 static nb_status recipe(nb_job *j, nb_item *it, nb_error *err)

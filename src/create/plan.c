@@ -197,6 +197,7 @@ nb_status nb_plan_matrix(nb_job *j, nb_weight_src *w, nb_role role, nb_str name,
     *p = (nb_item_proj){.name = name, .key = "", .n = m->n, .k = m->k, .m = m};
     p->type = nb_plan_type(j, name, role, 2, dim, m, &reason);
     p->native = m->has_native && nb_qtype_eq(p->type, m->native);
+    if (p->native && w->note) reason = w->note;
     if (!nb_plan_bytes(it->layout, p->type, p->n, p->k, &p->bytes))
         return nb_fail(err, NB_E_INVALID, "tensor %.*s: [%lld,%lld] does not fit format %s (E_QUANT_SHAPE)",
                        NB_FMT_STR(w->src_name), (long long)p->n, (long long)p->k,

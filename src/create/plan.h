@@ -105,6 +105,7 @@ struct nb_matrix {
     const int32_t *column_group; /* [k] group of each column where groups are not runs; or NULL */
     const float *fp8;            /* scales of FP8 as the source has them, [experts, scale_rows, scale_cols] */
     int64_t scale_rows, scale_cols;
+    const nb_matrix *keys, *values; /* [heads] of a split kv_b_proj (latent.c), or NULL */
 };
 enum {
     NB_MX_GPTQ_V2 = 1,
@@ -125,6 +126,7 @@ typedef struct nb_weight_src {
     bool quantized;   /* has companions or packed codes */
     const char *from; /* "BF16", "Q4_1", "modelopt-nvfp4" */
     bool planned;
+    const char *note; /* for the report: what had to be done to it; or NULL */
 } nb_weight_src;
 
 /* ---- plan ---- */
@@ -277,7 +279,7 @@ nb_str nb_gguf_hub_name(const nb_source *s, nb_str name, nb_arena *a); /* p NULL
 
 /* reader.c and producers */
 struct nb_scratch {
-    nb_buf raw, aux, aux2, aux3;
+    nb_buf raw, aux, aux2, aux3, heads, joined;
     uint64_t zeroed; /* blocks that readers found below the domain and made zero */
 };
 void nb_scratch_free(nb_scratch *sc);
@@ -299,6 +301,8 @@ nb_status nb_classify(nb_job *j, nb_error *err);
 nb_status nb_schemes_read(nb_job *j, nb_error *err);
 nb_status nb_schemes_check(nb_job *j, nb_error *err);
 void nb_schemes_free(nb_job *j);
+/* latent.c: puts the two halves of mlx-lm's kv_b_proj together again. */
+nb_status nb_latent_join(nb_job *j, nb_error *err);
 /* claims.c: warnings where the config names other formats than the tensors have. */
 void nb_claims_check(nb_job *j);
 /* Canonical name of a source's tensor; p NULL: dropped on purpose. */

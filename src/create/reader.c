@@ -7,6 +7,8 @@ void nb_scratch_free(nb_scratch *sc)
     nb_buf_free(&sc->aux);
     nb_buf_free(&sc->aux2);
     nb_buf_free(&sc->aux3);
+    nb_buf_free(&sc->heads);
+    nb_buf_free(&sc->joined);
 }
 
 /* Room for n bytes, content undefined. */

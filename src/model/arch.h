@@ -74,6 +74,9 @@ nb_status nb_arch_tensors(const nb_config *c, nb_arena *a, nb_tensor_spec **out,
 /* Canonical name of a source tensor (prefixes of specs/architectures.md 5.1 step 7 removed); p NULL: dropped on purpose
  * (rotary inv_freq, masked bias, ...). Points into `name` or the arena. */
 nb_str nb_arch_canonical(const nb_config *c, nb_str name, nb_arena *a);
+/* The way back: a canonical name as the other program's files have it (mlx-lm's modules of this architecture, NULL:
+ * none). */
+nb_str nb_arch_respelled(const nb_arch *arch, nb_str name, nb_arena *a);
 
 /* Policy (specs/create.md 5): the type for a tensor of canonical name and logical shape when `requested` was asked for;
  * false: keep at source precision. Bank projections are asked with names like

@@ -48,6 +48,12 @@ static const nb_rule policy[] = {
     {0, NULL, NULL, NULL, NULL, 0, 0, NULL},
 };
 
+static const nb_spelling mlx[] = {
+    {".mlp.gate.proj.", ".mlp.gate."},
+    {".mlp.gate.e_score_correction_bias", ".mlp.experts.e_score_correction_bias"},
+    {NULL, NULL},
+};
+
 const nb_arch nb_arch_laguna = {
     .name = "laguna",
     .ids = "LagunaForCausalLM|laguna",
@@ -57,4 +63,5 @@ const nb_arch nb_arch_laguna = {
     .common = nb_tensors_llama,
     .tensors = tensors,
     .policy = policy,
+    .spellings = mlx,
 };

@@ -97,6 +97,11 @@ typedef struct nb_rule {
     const char *reason; /* NULL ends the list */
 } nb_rule;
 
+/* A part of a tensor's name as another program writes it, and as the publisher does. */
+typedef struct nb_spelling {
+    const char *part, *canonical; /* part NULL ends the list */
+} nb_spelling;
+
 /* ---- the row ---- */
 
 struct nb_builder;
@@ -108,15 +113,16 @@ struct nb_arch {
     uint8_t window;                                    /* nb_window_rule */
     const char *act;                                   /* activation where the file names none */
     nb_status (*resolve)(nb_config *c, nb_error *err); /* further derived fields; NULL: none */
-    const nb_pattern *common;  /* tensors shared with other rows; one that `tensors` names too is taken from there */
-    const nb_pattern *tensors; /* both NULL: not listed; the importer takes roles from names and shapes */
-    const nb_rule *policy;     /* NULL: the default alone */
-    uint8_t refuse;            /* NB_REQ_ mask: types that a float source is not converted to, */
-    const char *refuse_text;   /* and why */
-    bool f32_only;             /* a source of any other type is refused with that text */
-    bool final_softcap;        /* final_logit_softcapping means something to the publisher's code; so does */
-    bool attention_softcap;    /* attn_logit_softcapping. Elsewhere the fields are ignored, as it ignores them */
-    bool norm_plus_one;        /* norms are stored as an offset from 1, unless the config says norm_has_one */
+    const nb_pattern *common;     /* tensors shared with other rows; one that `tensors` names too is taken from there */
+    const nb_pattern *tensors;    /* both NULL: not listed; the importer takes roles from names and shapes */
+    const nb_rule *policy;        /* NULL: the default alone */
+    const nb_spelling *spellings; /* of parts of names in the files of other programs; NULL: none */
+    uint8_t refuse;               /* NB_REQ_ mask: types that a float source is not converted to, */
+    const char *refuse_text;      /* and why */
+    bool f32_only;                /* a source of any other type is refused with that text */
+    bool final_softcap;           /* final_logit_softcapping means something to the publisher's code; so does */
+    bool attention_softcap;       /* attn_logit_softcapping. Elsewhere the fields are ignored, as it ignores them */
+    bool norm_plus_one;           /* norms are stored as an offset from 1, unless the config says norm_has_one */
     nb_status (*forward)(struct nb_builder *b); /* lists the blocks (model/build.h); NULL: importable only */
 };
 

@@ -43,7 +43,7 @@ static bool dropped(const nb_config *c, nb_str name)
            !nb_begins_any(name, "draft.|mtp.");
 }
 
-nb_str nb_arch_canonical(const nb_config *c, nb_str name, nb_arena *a)
+static nb_str without_prefixes(const nb_config *c, nb_str name, nb_arena *a)
 {
     if (dropped(c, name)) return (nb_str){NULL, 0};
     nb_str body = nb_name_body(name);
@@ -65,4 +65,28 @@ nb_str nb_arch_canonical(const nb_config *c, nb_str name, nb_arena *a)
     if (nb_str_starts(name, "model.") && body.p == name.p + 6) return name; /* canonical already */
     nb_str out = joined(a, "model.", body);
     return out.p ? out : name;
+}
+
+static nb_str replaced(nb_arena *a, nb_str name, const char *from, const char *to)
+{
+    int64_t at = nb_str_find(name, nb_str_of(from), 0);
+    if (at < 0) return name;
+    size_t rest = (size_t)at + strlen(from);
+    char *p = nb_arena_printf(a, "%.*s%s%.*s", (int)at, name.p, to, (int)(name.n - rest), name.p + rest);
+    return p ? nb_str_of(p) : name;
+}
+
+nb_str nb_arch_canonical(const nb_config *c, nb_str name, nb_arena *a)
+{
+    nb_str out = without_prefixes(c, name, a);
+    for (const nb_spelling *s = out.p && c->arch ? c->arch->spellings : NULL; s && s->part; s++)
+        out = replaced(a, out, s->part, s->canonical);
+    return out;
+}
+
+nb_str nb_arch_respelled(const nb_arch *arch, nb_str name, nb_arena *a)
+{
+    for (const nb_spelling *s = arch ? arch->spellings : NULL; s && s->part; s++)
+        name = replaced(a, name, s->canonical, s->part);
+    return name;
 }

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import save_file
 
 import producer_mixed  # noqa: F401
+import producer_mlx_lm  # noqa: F401
 import producer_packages  # noqa: F401
 from producer_models import BY, CASES, E, V, case, each, float_weights, is_linear, moe_config
 from producer_packages import loaded

@@ -243,6 +243,15 @@ rows("mlx-nvfp4-moe",
      ("an expert fewer", lambda t, c, d: t.update({W + s: t[W + s][:3].clone() for s in (".weight", ".scales", ".global_scale")}), "E_EXPERT_COUNT"),
      ("the bank a second time, per expert", add(O + "0.gate_proj.weight", lambda t: torch.zeros(128, 256, dtype=torch.bfloat16)), "E_COLLISION"),
      ("the bank a second time, gate and up in one", add(O + "gate_up_proj", lambda t: torch.zeros(4, 256, 256, dtype=torch.bfloat16)), "E_COLLISION"))
+A = "model.layers.0.self_attn."
+rows("mlx-lm-glm4_moe_lite-float",
+     ("the matrix and its halves", add(A + "kv_b_proj.weight", lambda t: torch.zeros(128, 32, dtype=torch.bfloat16)), "E_COLLISION"),
+     ("keys without values", drop(A + "unembed_out.weight"), "E_MISSING_TENSORS"),
+     ("values without keys", drop(A + "embed_q.weight"), "E_MISSING_TENSORS"),
+     ("keys as the publisher's rows", put(A + "embed_q.weight", transposed), "E_ST_SHAPE"),
+     ("a head fewer", put(A + "embed_q.weight", lambda x: x[:-1].contiguous()), "E_ST_SHAPE"))
+rows("mlx-lm-laguna-float",
+     ("the router under both names", add("model.layers.1.mlp.gate.weight", lambda t: t["model.layers.1.mlp.gate.proj.weight"].clone()), "E_COLLISION"))
 
 # ---- integers ----
 rows("ct-int4-g64-asym",

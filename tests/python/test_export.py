@@ -17,6 +17,7 @@ import numpy as np
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import dequant_reference as ref  # noqa: E402
 import producer_packages as packages  # noqa: E402
+from producer_mlx_lm import publishers  # noqa: E402
 
 TARGETS = ("hub", "mlx", "compressed-tensors", "modelopt")
 
@@ -63,6 +64,13 @@ def mlx_names(base, m, kw, out):
         out[f"{head.replace('switch_mlp', 'experts')}.{e}.{proj}.weight"] = mlx_value({k: v[e] for k, v in arrays.items()}, kw)
 
 
+def hub_names(config, arrays):
+    """Under the publisher's names, where the package has its own."""
+    import torch
+    tensors = {k: torch.from_numpy(v) for k, v in arrays.items()}
+    return {k: v.numpy() for k, v in publishers(config["model_type"], tensors).items()}
+
+
 def load_mlx(folder):
     """The model as mlx-lm builds it from the directory, strictly: each quantised module dequantised by mlx, every other parameter as it is. A
     model type that mlx-lm does not have, or whose config it does not understand, is read array by array."""
@@ -90,8 +98,8 @@ def load_mlx(folder):
             inside.update(f"{base}.{k}" for k in ("weight", "scales", "biases", "global_scale"))
     for name, v in tree_flatten(model.parameters()):
         if name not in inside:
-            out[name.replace("switch_mlp", "experts")] = np.array(v.astype(mx.float32))
-    return out, "mlx-lm"
+            out[name] = np.array(v.astype(mx.float32))
+    return hub_names(config, out), "mlx-lm"
 
 
 def ct_modules(w, config):
@@ -182,7 +190,10 @@ def load_modelopt(folder):
 
 def load_hub(folder):
     config = json.load(open(os.path.join(folder, "config.json")))
-    return {k: v.numpy() for k, v in packages.by_transformers(folder, config["model_type"] == "gpt_oss").items()}, "transformers"
+    read = packages.by_transformers(folder, config["model_type"] == "gpt_oss")
+    if config.get("tie_word_embeddings") and read.get("lm_head.weight") is not None:
+        read.pop("lm_head.weight")  # the embedding under its second name
+    return hub_names(config, {k: v.numpy() for k, v in read.items()}), "transformers"
 
 
 LOADERS = {"mlx": [load_mlx], "compressed-tensors": [load_ct, load_ct_model], "modelopt": [load_modelopt], "hub": [load_hub]}
