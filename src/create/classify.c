@@ -57,13 +57,28 @@ static nb_status canonical_names(nb_job *j, nb_error *err)
     return NB_OK;
 }
 
-/* The tensors that config.json asks for. A source without any head tensor is tied. */
+/* The config says outright that the head is a tensor of its own; of two parts that say different things, one that ties
+ * is believed. */
+static bool says_untied(const nb_config *c)
+{
+    const nb_json *said[2] = {nb_json_get(c->text, "tie_word_embeddings"), nb_json_get(c->root, "tie_word_embeddings")};
+    bool any = false, tied = false;
+    for (int i = 0; i < 2; i++) {
+        bool v;
+        if (!nb_json_bool(said[i], &v)) continue;
+        any = true;
+        tied = tied || v;
+    }
+    return any && !tied;
+}
+
+/* The tensors that config.json asks for. A source without any head tensor is tied, unless it says that it is not. */
 static nb_status expected(nb_job *j, nb_error *err)
 {
     nb_source *s = &j->src;
     bool head = false;
     for (size_t i = 0; i < s->n && !head; i++) head = s->t[i].canon.p && nb_str_starts(s->t[i].canon, "lm_head.");
-    if (!head) s->cfg.tie_embeddings = true;
+    if (!head && !says_untied(&s->cfg)) s->cfg.tie_embeddings = true;
     nb_status st = nb_arch_tensors(&s->cfg, j->arena, &s->specs, &s->n_specs, err);
     if (st == NB_OK && !nb_map_init(&j->spec_by_name, s->n_specs + 1))
         st = nb_fail(err, NB_E_NO_MEMORY, "out of memory");

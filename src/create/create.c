@@ -256,6 +256,7 @@ static nb_status import(nb_store *s, const nb_create_options *o, bool wide_scale
     if (st == NB_OK) st = nb_check_users(&j, err);
     if (st == NB_OK) st = attach ? nb_base_open(&j, &name, err) : nb_job_plan(&j, err);
     if (st == NB_OK) st = nb_draft_plan(&j, err);
+    if (st == NB_OK) st = nb_plan_matched(&j, err);
     nb_report_fill(&j);
     if (st == NB_OK && !o->dry_run) st = write_and_publish(&j, &name, err);
     nb_report_fill(&j);

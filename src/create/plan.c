@@ -30,23 +30,61 @@ static bool matches(nb_str pattern, nb_str name)
     return fnmatch(p, n, 0) == 0;
 }
 
-/* What the user said about this tensor: 1 a type, 0 keep, -1 nothing. Types were checked before (nb_plan_overrides). */
-static int user_choice(const nb_job *j, nb_str name, nb_qtype *out)
+/* Notes that a pattern has matched; only the first 64 of a list are told apart. */
+static void hit(uint64_t *mask, int index)
 {
-    int choice = -1;
+    if (index < 64) *mask |= (uint64_t)1 << index;
+}
+
+/* What the user said about this tensor: 1 a type, 0 keep, -1 nothing. Types were checked before (nb_plan_overrides). */
+static int user_choice(nb_job *j, nb_str name, nb_qtype *out)
+{
+    int choice = -1, index = 0;
     char text[64];
     nb_str part;
-    for (const char *t = j->o->types; (part = next_part(&t)).n;) {
+    for (const char *t = j->o->types; (part = next_part(&t)).n; index++) {
         const char *eq = memrchr(part.p, '=', part.n);
         size_t n = eq ? (size_t)(part.p + part.n - eq - 1) : 0;
         if (!eq || n >= sizeof text || !matches((nb_str){part.p, (size_t)(eq - part.p)}, name)) continue;
+        hit(&j->type_hits, index);
         memcpy(text, eq + 1, n);
         text[n] = 0;
         if (nb_qtype_parse(out, text, NULL) == NB_OK) choice = 1;
     }
-    for (const char *t = j->o->keep; (part = next_part(&t)).n;)
-        if (matches(part, name)) choice = 0;
+    index = 0;
+    for (const char *t = j->o->keep; (part = next_part(&t)).n; index++)
+        if (matches(part, name)) {
+            hit(&j->keep_hits, index);
+            choice = 0;
+        }
     return choice;
+}
+
+static nb_status unmatched(const char *option, const char *list, uint64_t mask, nb_error *err)
+{
+    nb_str part;
+    for (int i = 0; (part = next_part(&list)).n && i < 64; i++)
+        if (!(mask >> i & 1))
+            return nb_fail(err, NB_E_USAGE, "%s '%.*s': the pattern matches no tensor of this model", option,
+                           NB_FMT_STR(part));
+    return NB_OK;
+}
+
+nb_status nb_plan_matched(const nb_job *j, nb_error *err)
+{
+    uint64_t types = j->type_hits | (j->draft ? j->draft->type_hits : 0),
+             keeps = j->keep_hits | (j->draft ? j->draft->keep_hits : 0);
+    nb_status st = unmatched("--type", j->o->types, types, err);
+    return st == NB_OK ? unmatched("--keep", j->o->keep, keeps, err) : st;
+}
+
+/* The list of PATTERN=TYPE holds the name itself, not just a pattern that it fits. */
+static bool named_alone(const char *list, nb_str name)
+{
+    nb_str part;
+    while ((part = next_part(&list)).n)
+        if (part.n > name.n && part.p[name.n] == '=' && !memcmp(part.p, name.p, name.n)) return true;
+    return false;
 }
 
 nb_status nb_plan_overrides(const nb_job *j, nb_error *err)
@@ -245,6 +283,9 @@ nb_status nb_plan_plain(nb_job *j, nb_src_tensor *t, nb_str name, nb_error *err)
                     .src = t,
                     .experts = 1,
                     .plain_perm = permutation(j, name)};
+    nb_qtype asked; /* a plain tensor has no types; but a pattern that names it matches */
+    if (user_choice(j, name, &asked) == 1 && named_alone(j->o->types, name))
+        nb_job_warn(j, name, "is no matrix: --type does not apply");
     it->plain_dtype = t->dtype == NB_DT_F64 || t->dtype == NB_DT_NONE ? NB_DT_F32 : t->dtype;
     it->minus_one = j->src.mlx_norms && t->rank == 1 && float_dtype(t->dtype) && nb_mlx_norm(name);
     if (it->minus_one) it->plain_dtype = NB_DT_F32;

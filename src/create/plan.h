@@ -240,11 +240,12 @@ typedef struct nb_job {
     uint64_t total_bytes;
     struct nb_job *draft; /* the draft model's own plan, NULL: none */
     nb_draft_facts draft_facts;
-    bool is_draft;      /* names get the prefix "draft." */
-    nb_base *base;      /* NULL: a whole import */
-    bool wide_scales;   /* scales of GGUF blocks are read while planning: F32 where their usual type is too small */
-    bool scale_refused; /* the write met such a scale, and wide_scales is not set */
-    int mtp_layers;     /* of an inline head, 0: none */
+    bool is_draft;        /* names get the prefix "draft." */
+    nb_base *base;        /* NULL: a whole import */
+    bool wide_scales;     /* scales of GGUF blocks are read while planning: F32 where their usual type is too small */
+    bool scale_refused;   /* the write met such a scale, and wide_scales is not set */
+    uint64_t type_hits, keep_hits; /* patterns of --type and --keep that matched, by their place in the list */
+    int mtp_layers;                /* of an inline head, 0: none */
     const char *journal_path;
     int journal_fd; /* -1: none */
 } nb_job;
@@ -283,6 +284,8 @@ struct nb_scratch {
     uint64_t zeroed; /* blocks that readers found below the domain and made zero */
 };
 void nb_scratch_free(nb_scratch *sc);
+/* Element i of an array of F32, F16 or BF16. */
+void nb_put_float(uint8_t *p, nb_dtype dt, int64_t i, float v);
 extern const nb_reader nb_reader_float, nb_reader_ggml;
 /* Gives the tensor m->w, all experts of it, F32 scales if the usual ones do not hold its scales. Reads it whole. */
 nb_status nb_ggml_widen(const nb_job *j, nb_matrix *m, nb_error *err);
@@ -319,6 +322,8 @@ nb_status nb_plan_all(nb_job *j, nb_error *err);
 nb_item *nb_plan_item(nb_job *j);
 /* Checks the user's PATTERN=TYPE list. */
 nb_status nb_plan_overrides(const nb_job *j, nb_error *err);
+/* After the plan: every pattern of the user's matched something. */
+nb_status nb_plan_matched(const nb_job *j, nb_error *err);
 /* A search for better scales needs a type that has one. */
 nb_status nb_plan_quality(const nb_job *j, nb_error *err);
 /* Chooses the stored type of a matrix or projection; *reason may be set. */

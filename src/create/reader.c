@@ -11,6 +11,14 @@ void nb_scratch_free(nb_scratch *sc)
     nb_buf_free(&sc->joined);
 }
 
+void nb_put_float(uint8_t *p, nb_dtype dt, int64_t i, float v)
+{
+    if (dt == NB_DT_F32)
+        nb_store_u32(p + i * 4, nb_bits_f32(v));
+    else
+        nb_store_u16(p + i * 2, dt == NB_DT_F16 ? nb_f16_encode(v) : nb_bf16_encode(v));
+}
+
 /* Room for n bytes, content undefined. */
 static uint8_t *room(nb_buf *b, uint64_t n)
 {

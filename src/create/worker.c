@@ -281,6 +281,39 @@ static nb_status write_out_bias(nb_worker *w, const nb_item *it, int pi, nb_erro
     return st;
 }
 
+/* The weight of a norm: small, read by every token, and NaN from one of its values is NaN everywhere. Other plain
+ * tensors may hold infinities that mean something, such as a sink that is off. */
+static bool must_be_finite(const nb_item *it)
+{
+    const nb_src_tensor *t = it->src;
+    return t->rank == 1 && nb_str_ends(it->name, ".weight") &&
+           (t->dtype == NB_DT_F32 || t->dtype == NB_DT_F16 || t->dtype == NB_DT_BF16);
+}
+
+/* Values that are not finite are an error, or replaced in `raw` on request. v: room for n floats. */
+static nb_status settle(nb_worker *w, const nb_item *it, uint8_t *raw, uint64_t first, int64_t n, float *v,
+                        nb_error *err)
+{
+    const nb_src_tensor *t = it->src;
+    uint64_t count = 0, at = 0;
+    nb_floats_decode(t->dtype, raw, (size_t)n, v);
+    if (isfinite(nb_abs_max(v, (size_t)n))) return NB_OK;
+    for (int64_t i = n; i-- > 0;)
+        if (!isfinite(v[i])) {
+            count++;
+            at = first + (uint64_t)i;
+        }
+    if (!w->mend && w->permissive) return NB_OK; /* --deep says so */
+    if (!w->mend)
+        return nb_fail(err, NB_E_INVALID,
+                       "tensor %.*s contains %llu non-finite values (first at [0,%llu]); --permissive imports it all "
+                       "the same (E_NONFINITE)",
+                       NB_FMT_STR(t->name), (unsigned long long)count, (unsigned long long)at);
+    w->mended += mend_group(v, n);
+    for (int64_t i = 0; i < n; i++) nb_put_float(raw, t->dtype, i, v[i]);
+    return NB_OK;
+}
+
 /* A plain tensor: bytes as they are; F64 and GGUF blocks become F32; a permuted bias is put in order. */
 static nb_status write_plain(nb_worker *w, const nb_item *it, nb_error *err)
 {
@@ -301,9 +334,13 @@ static nb_status write_plain(nb_worker *w, const nb_item *it, nb_error *err)
         for (uint64_t at = 0; at < t->len && st == NB_OK; at += COPY_BYTES) {
             size_t n = t->len - at < COPY_BYTES ? (size_t)(t->len - at) : COPY_BYTES;
             uint8_t *p = room(&w->floats, n);
-            if (!p) return no_memory(w, err);
+            bool look = must_be_finite(it);
+            int64_t values = look ? (int64_t)(n * 8 / (size_t)nb_dtype_bits(t->dtype)) : 0;
+            float *v = look ? room(&w->parts, (uint64_t)values * 4) : NULL;
+            if (!p || (look && !v)) return no_memory(w, err);
             st = nb_worker_check(w, err);
             if (st == NB_OK) st = nb_source_read(w->src, t, at, n, p, err);
+            if (st == NB_OK && look) st = settle(w, it, p, at * 8 / (uint64_t)nb_dtype_bits(t->dtype), values, v, err);
             if (st == NB_OK) st = put(w, p, n, err);
         }
         return st;
@@ -339,6 +376,7 @@ static nb_status write_minus_one(nb_worker *w, const nb_item *it, nb_error *err)
         float *v = room(&w->floats, (uint64_t)n * 4);
         if (!raw || !v) return no_memory(w, err);
         st = nb_source_read(w->src, t, (uint64_t)at * elem, (size_t)n * elem, raw, err);
+        if (st == NB_OK) st = settle(w, it, raw, (uint64_t)at, n, v, err);
         if (st != NB_OK) return st;
         nb_floats_decode(t->dtype, raw, (size_t)n, v);
         for (int64_t i = 0; i < n; i++) v[i] -= 1.0f;

@@ -22,6 +22,7 @@ typedef struct nb_worker {
     nb_spill scales[3], biases[3];
     float *globals[3]; /* malloc, [experts] of the item in hand */
     bool mend;         /* replace what is not finite */
+    bool permissive;   /* a norm may hold what is not finite */
     bool search;       /* for better scales, where the format has a search */
     uint64_t mended;   /* of the item in hand */
 } nb_worker;

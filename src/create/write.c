@@ -161,6 +161,7 @@ nb_status nb_write_items(nb_job *j, nb_error *err)
         workers[i].team = &t;
         workers[i].root = nb_store_root(j->store);
         workers[i].mend = j->o->nonfinite_zero;
+        workers[i].permissive = j->o->permissive;
         workers[i].search = j->o->search;
     }
     for (int i = 1; i < n; i++) {

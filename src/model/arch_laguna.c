@@ -7,7 +7,9 @@ static const nb_default defaults[] = {{"first_k_dense_replace", 1}, {NULL, 0}};
 
 static const nb_pattern tensors[] = {
     {"model.layers.#.self_attn.q_proj.weight", NB_ROLE_LINEAR, NB_ALWAYS, "layer_heads*head_dim, hidden", NULL},
-    {"model.layers.#.self_attn.q_proj.bias", NB_ROLE_VECTOR, NB_OPTIONAL, "?", NULL},
+    {"model.layers.#.self_attn.q_proj.bias", NB_ROLE_VECTOR, NB_OPTIONAL, "?", "qkv_bias"},
+    {"model.layers.#.self_attn.k_proj.bias", NB_ROLE_VECTOR, NB_OPTIONAL, "kv_heads*head_dim", "qkv_bias"},
+    {"model.layers.#.self_attn.v_proj.bias", NB_ROLE_VECTOR, NB_OPTIONAL, "kv_heads*head_dim", "qkv_bias"},
     {"model.layers.#.self_attn.o_proj.weight", NB_ROLE_LINEAR, NB_ALWAYS, "hidden, layer_heads*head_dim", NULL},
     {"model.layers.#.self_attn.g_proj.weight", NB_ROLE_LINEAR, NB_ALWAYS, "?, hidden", NULL},
     {"model.layers.#.self_attn.q_norm.weight", NB_ROLE_VECTOR, NB_ALWAYS, "head_dim", NULL},

@@ -9,6 +9,7 @@ static const nb_pattern tensors[] = {
     {"model.layers.#.self_attn.q_proj.bias", NB_ROLE_VECTOR, NB_ALWAYS, "heads*head_dim", NULL},
     {"model.layers.#.self_attn.k_proj.bias", NB_ROLE_VECTOR, NB_ALWAYS, "kv_heads*head_dim", NULL},
     {"model.layers.#.self_attn.v_proj.bias", NB_ROLE_VECTOR, NB_ALWAYS, "kv_heads*head_dim", NULL},
+    {"model.layers.#.self_attn.o_proj.bias", NB_ROLE_VECTOR, NB_OPTIONAL, "hidden", NULL},
     {NULL, 0, 0, NULL, NULL},
 };
 

@@ -31,7 +31,7 @@ typedef enum nb_window_rule {
 
 typedef enum nb_when {
     NB_ALWAYS,
-    NB_OPTIONAL,  /* present or not: decided by the file */
+    NB_OPTIONAL,  /* present or not: decided by the file; needed where the config says true for `field` */
     NB_IF_SPARSE, /* layers with experts */
     NB_IF_DENSE,  /* layers without */
     NB_IF_UNTIED, /* lm_head; absent means tied after all */

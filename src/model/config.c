@@ -1,6 +1,7 @@
 /* config.json resolved: specs/architectures.md 5.1. Text fields come from text_config, field by field, else from the
  * top level; null counts as absent. */
 #include "model/arch_row.h"
+#include "nn/nn.h"
 
 #include <math.h>
 
@@ -399,6 +400,9 @@ nb_status nb_config_read(nb_config *c, const nb_json *root, const nb_json *gener
         nb_json_str(nb_config_field(c, "hidden_activation|hidden_act"), &act);
         nb_text_clean(c->act, sizeof c->act, act.p, act.n);
     }
+    nb_act known;
+    if (c->arch->forward && !nb_act_parse(&known, c->act))
+        return nb_fail(err, NB_E_UNSUPPORTED, "config.json: activation '%s' (hidden_act) is not supported", c->act);
     if ((s = read_special_ids(c, generation, err)) != NB_OK) return s;
     if ((s = read_ropes(c, a, err)) != NB_OK) return s;
     if ((s = read_layers(c, a, err)) != NB_OK) return s;

@@ -228,7 +228,8 @@ static nb_status emit(expander *e, const nb_pattern *t, nb_str name, int32_t lay
         e->cap = cap;
     }
     nb_tensor_spec *spec = &e->out[e->n++];
-    *spec = (nb_tensor_spec){.name = name, .role = t->role, .optional = t->when == NB_OPTIONAL};
+    *spec = (nb_tensor_spec){
+        .name = name, .role = t->role, .optional = t->when == NB_OPTIONAL && !(t->field && field_on(e->c, t->field))};
     if (t->role == NB_ROLE_TABLE && e->c->tie_embeddings && nb_ends_any(name, "embed_tokens.weight"))
         spec->role = NB_ROLE_LINEAR;
     return shape_of(e, t, layer, spec);

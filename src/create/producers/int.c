@@ -54,14 +54,6 @@ static nb_status check_scales(const nb_matrix *m, const int_rows *v, int64_t r0,
     return NB_OK;
 }
 
-static void put_float(uint8_t *p, nb_dtype dt, int64_t i, float v)
-{
-    if (dt == NB_DT_F32)
-        nb_store_u32(p + i * 4, nb_bits_f32(v));
-    else
-        nb_store_u16(p + i * 2, dt == NB_DT_F16 ? nb_f16_encode(v) : nb_bf16_encode(v));
-}
-
 static int code_bits(const nb_matrix *m) { return nb_format_info((nb_format)m->native.format)->bits; }
 
 /* Codes of one row as a bit stream, element 0 lowest. */
@@ -95,8 +87,8 @@ static nb_status int_parts(const nb_source *s, const nb_matrix *m, int64_t r0, i
         pack_row(v.u + r * m->k, m->k, code_bits(m), out->codes + (size_t)r * out->code_stride);
         for (int64_t i = 0; i < n; i++) {
             int64_t from = r * v.groups + i * g / v.group;
-            put_float(out->scales + (size_t)r * out->scale_stride, dt, i, v.s[from]);
-            put_float(out->biases + (size_t)r * out->bias_stride, dt, i, -v.zero[from] * v.s[from]);
+            nb_put_float(out->scales + (size_t)r * out->scale_stride, dt, i, v.s[from]);
+            nb_put_float(out->biases + (size_t)r * out->bias_stride, dt, i, -v.zero[from] * v.s[from]);
         }
     }
     return NB_OK;
