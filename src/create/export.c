@@ -173,12 +173,14 @@ static float affine_float(const nb_stored *t, const uint8_t *p, int64_t i)
     return v;
 }
 
-/* The code that means zero, of one group. */
-static float zero_of(const nb_stored *t, const nb_parts *p, int64_t row, int64_t g)
+/* The code that means zero, of one group: the whole number whose product with the scale, rounded once, is the bias.
+ * false: there is none. */
+static bool whole_zero(const nb_stored *t, const nb_parts *p, int64_t row, int64_t g, float *zero)
 {
     float s = affine_float(t, p->scales + (size_t)row * p->scale_stride, g),
           z = affine_float(t, p->biases + (size_t)row * p->bias_stride, g);
-    return s == 0 ? 0 : -z / s;
+    *zero = s == 0 ? (float)(1 << (nb_format_info((nb_format)t->q.format)->bits - 1)) : nearbyintf(-z / s);
+    return -(*zero * s) == z;
 }
 
 nb_status nb_ex_affine_kind(const nb_stored *t, nb_ex_affine *out, nb_error *err)
@@ -193,9 +195,9 @@ nb_status nb_ex_affine_kind(const nb_stored *t, nb_ex_affine *out, nb_error *err
         st = parts_of(&w, t, r, rows, &p, err);
         for (int64_t i = 0; i < rows && st == NB_OK; i++)
             for (int64_t g = 0; g < t->k / t->q.group; g++) {
-                float z = zero_of(t, &p, i, g);
-                out->symmetric = out->symmetric && z == half;
-                out->integral = out->integral && z == nearbyintf(z) && z >= 0 && z <= top;
+                float z;
+                out->integral = out->integral && whole_zero(t, &p, i, g, &z) && z >= 0 && z <= top;
+                out->symmetric = out->symmetric && out->integral && z == half;
             }
     }
     nb_buf_free(&w.b);
@@ -218,7 +220,9 @@ static nb_status write_zeros(writer *w, const nb_ex_tensor *e, nb_error *err)
         st = parts_of(w, t, r, rows, &p, err);
         for (int64_t i = 0; i < rows && st == NB_OK; i++)
             for (int64_t g = 0; g < groups; g++) {
-                uint64_t v = (uint64_t)zero_of(t, &p, i, g), at = (uint64_t)(r + i) * (uint64_t)bits;
+                float zero;
+                whole_zero(t, &p, i, g, &zero); /* there is one: the plan has looked */
+                uint64_t v = (uint64_t)zero, at = (uint64_t)(r + i) * (uint64_t)bits;
                 z[(int64_t)(at / 32) * groups + g] |= (uint32_t)(v << (at % 32));
                 if (at % 32 + (uint64_t)bits > 32)
                     z[(int64_t)(at / 32 + 1) * groups + g] |= (uint32_t)(v >> (32 - at % 32));

@@ -531,7 +531,9 @@ static nb_status modelopt_int4(nb_export_job *x, const nb_stored *t, nb_str base
 {
     nb_ex_affine kind;
     nb_status st = nb_ex_affine_kind(t, &kind, err);
-    if (st == NB_OK && (!kind.symmetric || t->n % 2)) return refuse(t, "ModelOpt", " that is not symmetric", err);
+    if (st == NB_OK && !kind.symmetric) return refuse(t, "ModelOpt", " that is not symmetric", err);
+    if (st == NB_OK && t->n % 2) /* two rows share a byte */
+        return refuse(t, "ModelOpt", " with an odd number of rows", err);
     nb_ex_tensor *e = st == NB_OK ? nb_ex_push(x, base, ".weight", NB_EX_PAIRED, NB_DT_U8, err) : NULL;
     if (!e) return st == NB_OK ? NB_E_NO_MEMORY : st;
     e->t = t;

@@ -155,7 +155,7 @@ nb_qtype nb_plan_type(nb_job *j, nb_str name, nb_role role, uint8_t rank, const 
         return dim[rank - 1] % j->o->type.group == 0 ? j->o->type : source;
     }
     if (j->o->request != NB_REQUEST_TYPE) {
-        if (!m->has_native) *reason = "no exact format: decoded";
+        if (!m->has_native) *reason = m->why ? m->why : "no exact format: decoded";
         return source;
     }
     if (j->is_draft && nb_str_starts(name, "draft.")) name = (nb_str){name.p + 6, name.n - 6};
@@ -184,7 +184,8 @@ nb_status nb_report_tensor(nb_job *j, const nb_item *it, const nb_item_proj *p, 
         !nb_job_kept(j, p->name, reason))
         return nb_fail(err, NB_E_NO_MEMORY, "out of memory");
     if (!t->lossless && f->is_float && !w->m.float_source)
-        nb_job_warn(j, p->name, "%s has no exact format here: decoded to %s", w->from, t->type);
+        nb_job_warn(j, p->name, "%s has no exact format here%s%s: decoded to %s", w->from, p->m[0].why ? ", " : "",
+                    p->m[0].why ? p->m[0].why : "", t->type);
     return NB_OK;
 }
 

@@ -105,6 +105,7 @@ struct nb_matrix {
     const int32_t *column_group; /* [k] group of each column where groups are not runs; or NULL */
     const float *fp8;            /* scales of FP8 as the source has them, [experts, scale_rows, scale_cols] */
     int64_t scale_rows, scale_cols;
+    const char *why;                /* it has no lossless form, where that is not the format's fault; or NULL */
     const nb_matrix *keys, *values; /* [heads] of a split kv_b_proj (latent.c), or NULL */
 };
 enum {

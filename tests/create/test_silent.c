@@ -209,11 +209,44 @@ static void idle_patterns(void **state)
     fx_free(x);
 }
 
+/* FP8 blocks over a fused gate_up whose halves do not meet at a block: the first half keeps its bits, the second has no
+ * format, and the report says which, why and what it costs. */
+static void halves_inside_a_block(void **state)
+{
+    (void)state;
+    static const struct {
+        int half;
+        const char *dims[4];
+    } rows[] = {{96, {"2,192,128", "2,2,1", "2,128,96", "2,1,1"}}, {128, {"2,256,128", "2,2,1", "2,128,128", "2,1,1"}}};
+    for (size_t i = 0; i < NB_COUNT(rows); i++) {
+        fx *x = fx_new();
+        float scales[4] = {0.3f, 0.7f, 1.1f, 1.3f};
+        fx_plain_config(x, "\"quantization_config\":{\"weight_block_size\":[128,128]}");
+        fx_fill(x, "model.layers.0.mlp.experts.gate_up_proj", NB_DT_F8_E4M3, rows[i].dims[0], 0x3b);
+        fx_add(x, "model.layers.0.mlp.experts.gate_up_proj_scale_inv", NB_DT_F32, rows[i].dims[1], scales);
+        fx_fill(x, "model.layers.0.mlp.experts.down_proj", NB_DT_F8_E4M3, rows[i].dims[2], 0x3b);
+        fx_add(x, "model.layers.0.mlp.experts.down_proj_scale_inv", NB_DT_F32, rows[i].dims[3], scales);
+        fx_save(x, "model.safetensors");
+        fx_ok(x, fx_create(x, "none"));
+        size_t why = 0, loss = 0, native = 0;
+        for (size_t k = 0; k < x->report.n_warnings; k++) {
+            why += nb_str_has(x->report.warnings[k].text, "begin inside a 128x128 block");
+            loss += nb_str_has(x->report.warnings[k].text, "loss as bf16: relative RMS");
+        }
+        for (size_t k = 0; k < x->report.n_tensors; k++) native += x->report.tensors[k].lossless;
+        assert_int_equal(x->report.n_tensors, 3);
+        assert_int_equal(native, rows[i].half % 128 ? 2 : 3);
+        assert_int_equal(why, rows[i].half % 128 ? 1 : 0);
+        assert_int_equal(loss, why);
+        fx_free(x);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(missing_biases), cmocka_unit_test(missing_head),  cmocka_unit_test(unknown_activation),
-        cmocka_unit_test(broken_norms),   cmocka_unit_test(idle_patterns),
+        cmocka_unit_test(broken_norms),   cmocka_unit_test(idle_patterns), cmocka_unit_test(halves_inside_a_block),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

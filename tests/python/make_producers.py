@@ -159,7 +159,7 @@ def ct_case(fmt, scales, state=None, moe=False, **weights):
     return f
 
 
-def group_scale(bits, g, sym):
+def group_scale(bits, g, sym, dt=torch.bfloat16):
     def f(w):
         o, k = w.shape
         b = w.reshape(o, -1, k if g < 0 else g)
@@ -167,7 +167,7 @@ def group_scale(bits, g, sym):
             s = (b.abs().amax(2) * 2 / (2 ** bits - 1)).bfloat16().float()
             return {"weight_scale": s}
         lo, hi = b.amin(2).clamp(max=0), b.amax(2).clamp(min=0)
-        s = ((hi - lo) / (2 ** bits - 1)).bfloat16().float()
+        s = ((hi - lo) / (2 ** bits - 1)).to(dt).float()
         z = (-(2 ** (bits - 1)) - lo / s).round().clamp(-2 ** (bits - 1), 2 ** (bits - 1) - 1).to(torch.int8)
         return {"weight_scale": s, "weight_zero_point": z}
     return f
@@ -209,6 +209,7 @@ CASES["ct-mxfp8"] = ct_case("mxfp8-quantized", mx_scales(448), num_bits=8, type=
 for _b, _g, _s in ((4, 128, True), (4, 32, True), (4, 64, False), (8, 128, True), (8, 32, False), (3, 64, True), (2, 32, True), (5, 32, True), (6, 128, False)):
     CASES[f"ct-int{_b}-g{_g}-{'sym' if _s else 'asym'}"] = ct_case("pack-quantized", group_scale(_b, _g, _s), num_bits=_b, type="int", strategy="group", group_size=_g, symmetric=_s)
 CASES["ct-int4-channel"] = ct_case("pack-quantized", group_scale(4, -1, True), num_bits=4, type="int", strategy="channel", symmetric=True)
+CASES["ct-int4-channel-asym"] = ct_case("pack-quantized", group_scale(4, -1, False, torch.float32), num_bits=4, type="int", strategy="channel", symmetric=False)
 CASES["ct-int4-moe"] = ct_case("pack-quantized", group_scale(4, 32, True), moe=True, num_bits=4, type="int", strategy="group", group_size=32, symmetric=True)
 CASES["ct-fp8-tensor"] = ct_case("float-quantized", fp8_tensor, num_bits=8, type="float", strategy="tensor", symmetric=True)
 CASES["ct-fp8-channel"] = ct_case("float-quantized", fp8_channel, num_bits=8, type="float", strategy="channel", symmetric=True)

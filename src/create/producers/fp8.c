@@ -248,9 +248,10 @@ nb_status nb_fp8_of_expert(nb_job *j, nb_matrix *m, int64_t expert, nb_error *er
         m->row_scale = v;
     }
     if (m->native.format == NB_FP8_BLOCK) {
-        if (m->row0 % 128 || m->step != 1)
-            m->has_native = false; /* half of a fused matrix that does not begin at a block */
-        else
+        if (m->row0 % 128 || m->step != 1) { /* scales of a stored matrix count its own rows from 0 */
+            m->has_native = false;
+            m->why = "its rows begin inside a 128x128 block of the fused matrix";
+        } else
             m->block_scale = m->fp8 + (m->expert * m->scale_rows + m->row0 / 128) * m->scale_cols;
     }
     return NB_OK;
