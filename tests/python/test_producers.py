@@ -16,7 +16,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import dequant_reference as ref  # noqa: E402
 
 # NVFP4: (code * scale) * multiplier against code * (scale * multiplier), or a quantiser that multiplies by 448 / amax and back: one unit in the last place
-BOUND = {"mlx-nvfp4-moe": 1.3e-7, "ct-nvfp4": 1.3e-7, "ct-nvfp4-moe": 1.3e-7, "ct-mixed": 1.3e-7, "qwen4-modelopt": 1.3e-7, "modelopt-gpt-oss": 1.3e-7, "modelopt-mixed": 1.3e-7}
+BOUND = {"mlx-nvfp4-moe": 1.3e-7, "ct-nvfp4": 1.3e-7, "ct-nvfp4-moe": 1.3e-7, "ct-mixed": 1.3e-7, "qwen4-modelopt": 1.3e-7, "modelopt-gpt-oss": 1.3e-7, "modelopt-mixed": 1.3e-7,
+         "ct-int4-channel-asym": 1.3e-7}  # (q - z) * s against q * s + (-z * s), whose product is rounded where the scale is F32
 # Decoded, because no format holds them: rounded to BF16
 DECODED = {"fp8-block-64": [], "gptq-4-order": ["--allow-requantize"], "gptq-4-order-v2": ["--allow-requantize"]}
 
