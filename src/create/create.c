@@ -126,18 +126,10 @@ nb_status nb_job_plan(nb_job *j, nb_error *err)
 
 static nb_status preflight(nb_job *j, nb_error *err)
 {
-    uint64_t have = 0, need = j->total_bytes + j->total_bytes / 100;
     if (!j->n_items)
         return nb_fail(err, NB_E_INVALID, "no tensors to import in %s (E_NO_WEIGHTS)",
                        j->base ? j->o->draft : j->o->source);
-    for (size_t i = 0; i < j->n_items; i++)
-        if (j->resumed[i]) need -= need < j->items[i].bytes ? need : j->items[i].bytes;
-    nb_status st = nb_store_free_bytes(j->store, &have, err);
-    if (st != NB_OK) return st;
-    if (need > have)
-        return nb_fail(err, NB_E_NO_SPACE, "%s has %llu bytes free, the import needs %llu (E_NO_SPACE)",
-                       nb_store_root(j->store), (unsigned long long)have, (unsigned long long)need);
-    return NB_OK;
+    return nb_room_check(j, err);
 }
 
 /* ---- publishing ---- */

@@ -368,6 +368,8 @@ void nb_job_close(nb_job *j);
 
 /* write.c */
 nb_status nb_write_items(nb_job *j, nb_error *err);
+/* How many workers write so many blobs. */
+int nb_write_threads(const nb_job *j, size_t items);
 
 /* journal.c: open marks what an earlier run finished; close removes the file */
 nb_status nb_journal_open(nb_job *j, nb_error *err);
@@ -386,6 +388,12 @@ void nb_report_fill(nb_job *j);
 /* deep.c: stored values against the source's, on sampled rows: of every matrix with --deep, else of those that were
  * decoded because no format holds them. Adds warnings. */
 nb_status nb_deep_check(nb_job *j, const nb_layer *layers, nb_error *err);
+
+/* A stored blob that has the header of this item has its values too, as far as samples tell. */
+bool nb_deep_same(nb_job *j, const nb_item *it, const nb_layer *l);
+
+/* room.c: the disk has room for what is still to be written. */
+nb_status nb_room_check(nb_job *j, nb_error *err);
 
 /* verify.c */
 nb_status nb_verify_blob(nb_store *s, const nb_layer *l, bool deep, nb_error *err);

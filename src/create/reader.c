@@ -141,16 +141,20 @@ static nb_status ggml_parts(const nb_source *s, const nb_matrix *m, int64_t r0, 
 {
     uint8_t *raw;
     nb_status st = ggml_raw(s, m, r0, rows, &raw, sc, err);
-    if (st == NB_OK) st = nb_ggml_to_parts(m->w->ggml, raw, rows, m->k, m->native, out, err);
+    if (st == NB_OK) st = nb_ggml_to_parts(m->w->ggml, raw, rows, m->k, m->native, out, &sc->zeroed, err);
     if (st != NB_OK && st != NB_E_CANCELLED)
         nb_error_prefix(err, "tensor %.*s, rows from %lld", NB_FMT_STR(m->w->name), (long long)r0);
     return st;
 }
 
+static nb_status decode_parts(const nb_source *s, const nb_matrix *m, int64_t r0, int64_t rows, float *out,
+                              nb_scratch *sc, nb_error *err);
+
 static nb_status ggml_floats(const nb_source *s, const nb_matrix *m, int64_t r0, int64_t rows, float *out,
                              nb_scratch *sc, nb_error *err)
 {
     uint8_t *raw;
+    if (m->w->ggml == NB_GGML_MXFP4) return decode_parts(s, m, r0, rows, out, sc, err); /* blocks below the domain */
     nb_status st = ggml_raw(s, m, r0, rows, &raw, sc, err);
     if (st == NB_OK && !nb_ggml_to_f32(m->w->ggml, raw, rows * m->k, out))
         st = nb_fail(err, NB_E_UNSUPPORTED, "tensor %.*s: GGUF type %s cannot be decoded (E_FORMAT_UNSUPPORTED)",

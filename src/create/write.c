@@ -139,7 +139,7 @@ static nb_status make_order(team *t, nb_error *err)
     return NB_OK;
 }
 
-static int thread_count(const nb_job *j, size_t items)
+int nb_write_threads(const nb_job *j, size_t items)
 {
     long n = j->o->threads > 0 ? j->o->threads : sysconf(_SC_NPROCESSORS_ONLN);
     if (n > 16 || n < 1) n = n < 1 ? 1 : 16;
@@ -154,7 +154,7 @@ nb_status nb_write_items(nb_job *j, nb_error *err)
     int started = 0;
     nb_status st = make_order(&t, err);
     if (st != NB_OK) return st;
-    int n = thread_count(j, t.n);
+    int n = nb_write_threads(j, t.n);
     pthread_mutex_init(&t.lock, NULL);
     memset(workers, 0, sizeof workers);
     for (int i = 0; i < n; i++) {

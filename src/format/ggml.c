@@ -389,7 +389,7 @@ static void nvfp4_to_row(const uint8_t *b, int64_t k, nb_row out)
 }
 
 nb_status nb_ggml_to_parts(uint32_t type, const void *src, int64_t rows, int64_t k, nb_qtype q, const nb_parts *out,
-                           nb_error *err)
+                           uint64_t *zeroed, nb_error *err)
 {
     const block_row *r = row_of(type);
     nb_qtype own;
@@ -399,7 +399,6 @@ nb_status nb_ggml_to_parts(uint32_t type, const void *src, int64_t rows, int64_t
         return nb_fail(err, NB_E_INVALID, "%s rows of %lld do not go into this format", r ? r->info.name : "unknown",
                        (long long)k);
     size_t row_bytes = (size_t)(k / r->info.block) * r->info.bytes;
-    uint64_t zeroed = 0;
     nb_status st = NB_OK;
     for (int64_t i = 0; i < rows && st == NB_OK; i++) {
         const uint8_t *b = (const uint8_t *)src + (size_t)i * row_bytes;
@@ -415,8 +414,6 @@ nb_status nb_ggml_to_parts(uint32_t type, const void *src, int64_t rows, int64_t
         else
             memcpy(row.codes, b, row_bytes);
     }
-    if (st == NB_OK && !r->affine) st = nb_parts_domain(q, out, rows, k, &zeroed, err);
-    if (zeroed)
-        nb_log(2, "%llu %s blocks with a scale below 2^-111 became zero", (unsigned long long)zeroed, r->info.name);
+    if (st == NB_OK && !r->affine) st = nb_parts_domain(q, out, rows, k, zeroed, err);
     return st;
 }

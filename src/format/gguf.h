@@ -40,8 +40,9 @@ const nb_gguf_tensor *nb_gguf_find(const nb_gguf *g, nb_str name);
 
 /* The qtype that holds blocks of a ggml type without loss (design.md 9): F32, F16, BF16, Q4_0 -> int4:g32 (F16 scale; bias F16 or F32), Q4_1, Q8_0 -> int8:g32, MXFP4, NVFP4, Q5_0/Q5_1 -> int5:g32, Q4_K/Q5_K -> group 32 with F32 scales. false: none (Q6_K ...). */
 bool nb_ggml_lossless(uint32_t type, nb_qtype *q);
-/* Blocks of `rows` rows of k elements (row_bytes each) into standard parts of that qtype. NB_E_INVALID where a block is out of the domain. */
-nb_status nb_ggml_to_parts(uint32_t type, const void *blocks, int64_t rows, int64_t k, nb_qtype q, const nb_parts *out, nb_error *err);
+/* Blocks of `rows` rows of k elements (row_bytes each) into standard parts of that qtype. NB_E_INVALID where a block is out of the domain;
+ * zeroed (may be NULL) counts the blocks below it, which became zero (nb_parts_domain). */
+nb_status nb_ggml_to_parts(uint32_t type, const void *blocks, int64_t rows, int64_t k, nb_qtype q, const nb_parts *out, uint64_t *zeroed, nb_error *err);
 /* Decodes any weight type of the enum to F32, as the gguf package does. false: unknown */
 bool nb_ggml_to_f32(uint32_t type, const void *blocks, int64_t count, float *out);
 

@@ -10,7 +10,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TMP_GRACE = 3600 }; /* seconds that a file in tmp may lie untouched */
+enum { /* seconds that a file in tmp may lie untouched */
+       TMP_GRACE = 3600,
+       JOURNAL_GRACE = 7 * 24 * 3600, /* an import that was killed may be taken up again for so long */
+};
 
 /* ---- walking over all names ---- */
 
@@ -210,6 +213,49 @@ static int64_t age(const struct stat *st)
     return (int64_t)now.tv_sec - (int64_t)st->st_mtim.tv_sec;
 }
 
+static bool is_journal(const char *entry) { return nb_str_ends(nb_str_of(entry), ".journal"); }
+
+/* Blobs that an interrupted import has finished and will ask for: lines "<64 digits of its recipe> <digest> ...". */
+static bool name_journalled(collection *c, const char *path)
+{
+    nb_buf text = {0};
+    bool ok = true;
+    if (nb_file_read(&text, path, 64u << 20, NULL) != NB_OK) text.n = 0;
+    for (size_t at = 0; at < text.n && ok;) {
+        const char *line = text.p + at, *nl = memchr(line, '\n', text.n - at);
+        size_t n = nl ? (size_t)(nl - line) : text.n - at;
+        char digest[72], hex[65];
+        if (n > 129) {
+            snprintf(digest, sizeof digest, "sha256:%.64s", line + 65);
+            const char *key = nb_digest_parse(nb_str_of(digest), hex) ? nb_arena_dup(c->a, hex, 64) : NULL;
+            if (key) ok = nb_map_put(&c->named, (nb_str){key, 64}, 1, NULL, NULL);
+        }
+        at += n + 1;
+    }
+    nb_buf_free(&text);
+    return ok;
+}
+
+static nb_status keep_journalled(const nb_store *s, collection *c, nb_error *err)
+{
+    char *path = nb_store_path(s, "tmp"), *file = NULL;
+    DIR *dir = path ? opendir(path) : NULL;
+    bool ok = path != NULL;
+    for (struct dirent *e; dir && ok && (e = readdir(dir));) {
+        struct stat info;
+        if (!is_journal(e->d_name) || fstatat(dirfd(dir), e->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+            !S_ISREG(info.st_mode) || age(&info) >= JOURNAL_GRACE)
+            continue;
+        ok = asprintf(&file, "%s/%s", path, e->d_name) >= 0;
+        if (ok) ok = name_journalled(c, file);
+        free(file);
+        file = NULL;
+    }
+    if (dir) closedir(dir);
+    free(path);
+    return ok ? NB_OK : nb_store_no_memory(err);
+}
+
 /* Unlinks what is garbage in one folder: in blobs unnamed blobs, in tmp everything old. */
 static nb_status sweep(const nb_store *s, collection *c, const char *sub, bool blobs, nb_error *err)
 {
@@ -228,7 +274,8 @@ static nb_status sweep(const nb_store *s, collection *c, const char *sub, bool b
             !(S_ISREG(info.st_mode) || (!blobs && S_ISLNK(info.st_mode))))
             continue;
         bool own = blobs && nb_map_get(&c->own, (nb_str){hex, 64}, NULL);
-        if (!own && age(&info) < (blobs ? c->grace : TMP_GRACE)) continue;
+        int64_t grace = blobs ? c->grace : is_journal(e->d_name) ? JOURNAL_GRACE : TMP_GRACE;
+        if (!own && age(&info) < grace) continue;
         if (unlinkat(dirfd(dir), e->d_name, 0) != 0)
             nb_log(1, "%s/%s cannot be removed", path, e->d_name);
         else if (info.st_nlink == 1)
@@ -254,7 +301,8 @@ static nb_status collect(nb_store *s, collection *c, nb_error *err)
         nb_log(1, "unused blobs stay, since a manifest cannot be read: %s", why.text);
         goto out;
     }
-    st = nb_store_flock(s, ".blobs.lock", LOCK_EX, &lock, err);
+    st = keep_journalled(s, c, err);
+    if (!st) st = nb_store_flock(s, ".blobs.lock", LOCK_EX, &lock, err);
     if (!st) st = sweep(s, c, "blobs", true, err);
     if (!st) st = sweep(s, c, "tmp", false, err);
 out:

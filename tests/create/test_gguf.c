@@ -368,9 +368,60 @@ static void bad_files(void **state)
     fx_free(x);
 }
 
+/* Blocks whose scale lies below what kernels take become zero, in every layout, and the report counts them; one above
+ * is an error. */
+static void scales_out_of_the_domain(void **state)
+{
+    (void)state;
+    for (int high = 0; high < 2; high++) {
+        gg g;
+        size_t at[3];
+        fx *x = fx_new();
+        small(&g, "qwen3", NB_GGML_MXFP4, at);
+        tensor(&g, "blk.0.attn_q_norm.weight", NB_GGML_F32, 0, 64, 20);
+        tensor(&g, "blk.0.attn_k_norm.weight", NB_GGML_F32, 0, 64, 21);
+        uint8_t *block = (uint8_t *)g.data.p + at[0] + 17 * 3; /* of row 0: columns 96 to 127 */
+        block[0] = high ? 241 : 15;
+        block[1] = 0x21;
+        block[17] = 15; /* the next one holds nothing but zeros: no block is lost */
+        memset(block + 18, 0x80, 16);
+        save(x, &g, 0);
+        nb_status st = import(x, "none", false);
+        if (high) {
+            fx_fails(x, st, NB_E_INVALID, "E_SCALE_RANGE");
+            fx_nothing_left(x);
+        } else {
+            nb_create_options o = fx_options(x);
+            char path[400];
+            size_t told = 0;
+            fx_ok(x, st);
+            for (size_t i = 0; i < x->report.n_warnings; i++)
+                told += nb_str_is(x->report.warnings[i].text, "1 blocks with a scale below 2^-111 became zero") &&
+                        nb_str_ends(x->report.warnings[i].name, "self_attn.q_proj.weight");
+            assert_int_equal(told, 1);
+            memset(block, 0, 17);
+            memset(block + 17, 0, 17);
+            compare(x, &g, "model.layers.0.self_attn.q_proj.weight", NB_GGML_MXFP4, at[0], 256, 256, 0, true);
+            block[0] = 15;
+            block[1] = 0x21;
+            snprintf(path, sizeof path, "%s/m.gguf", x->src);
+            o.source = path;
+            o.deep = true; /* what became zero is not taken for damage */
+            fx_ok(x, fx_run(x, &o));
+        }
+        gg_free(&g);
+        fx_free(x);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_type), cmocka_unit_test(large_scales),
-                                       cmocka_unit_test(metadata), cmocka_unit_test(bad_files)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_type),
+        cmocka_unit_test(large_scales),
+        cmocka_unit_test(metadata),
+        cmocka_unit_test(bad_files),
+        cmocka_unit_test(scales_out_of_the_domain),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

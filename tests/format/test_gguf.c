@@ -56,7 +56,7 @@ static void test_lossless(void **state)
             matrix m = matrix_new(q, rows, k, (size_t)wide * 3);
             float *got = malloc((size_t)(rows * k) * 4);
             nb_error err = {0};
-            if (nb_ggml_to_parts(ggml_vectors[i].type, ggml_vectors[i].blocks, rows, k, q, &m.p, &err) != NB_OK)
+            if (nb_ggml_to_parts(ggml_vectors[i].type, ggml_vectors[i].blocks, rows, k, q, &m.p, NULL, &err) != NB_OK)
                 fail_msg("%s: %s", row->name, err.text);
             nb_dequantize_rows(q, &m.p, rows, k, 1, got);
             for (int64_t e = 0; e < rows * k; e++)
@@ -79,23 +79,23 @@ static void test_block_refusals(void **state)
     nb_ggml_lossless(NB_GGML_Q8_0, &q);
     assert_true(q.format == NB_INT8 && q.group == 32 && q.scale_dtype == NB_DT_F16);
     nb_store_u16(q8, nb_f16_encode(512)); /* -128 * 512 is beyond F16 */
-    assert_int_equal(nb_ggml_to_parts(NB_GGML_Q8_0, q8, 1, 32, q, &p, &err), NB_E_UNSUPPORTED);
+    assert_int_equal(nb_ggml_to_parts(NB_GGML_Q8_0, q8, 1, 32, q, &p, NULL, &err), NB_E_UNSUPPORTED);
     assert_string_equal(err.text, "row 0, columns from 0: a scale or bias needs F32");
     q.scale_dtype = NB_DT_F32;
-    assert_int_equal(nb_ggml_to_parts(NB_GGML_Q8_0, q8, 1, 32, q, &p, &err), NB_OK);
+    assert_int_equal(nb_ggml_to_parts(NB_GGML_Q8_0, q8, 1, 32, q, &p, NULL, &err), NB_OK);
     nb_store_u16(q8, 0x7c00);
-    assert_int_equal(nb_ggml_to_parts(NB_GGML_Q8_0, q8, 1, 32, q, &p, &err), NB_E_INVALID);
+    assert_int_equal(nb_ggml_to_parts(NB_GGML_Q8_0, q8, 1, 32, q, &p, NULL, &err), NB_E_INVALID);
     nb_store_u16(q8, 0x7e01);
-    assert_int_equal(nb_ggml_to_parts(NB_GGML_Q8_0, q8, 1, 32, q, &p, &err), NB_E_INVALID);
-    assert_int_equal(nb_ggml_to_parts(NB_GGML_Q8_0, q8, 1, 33, q, &p, &err), NB_E_INVALID);
-    assert_int_equal(nb_ggml_to_parts(NB_GGML_Q6_K, q8, 1, 32, q, &p, &err), NB_E_INVALID);
+    assert_int_equal(nb_ggml_to_parts(NB_GGML_Q8_0, q8, 1, 32, q, &p, NULL, &err), NB_E_INVALID);
+    assert_int_equal(nb_ggml_to_parts(NB_GGML_Q8_0, q8, 1, 33, q, &p, NULL, &err), NB_E_INVALID);
+    assert_int_equal(nb_ggml_to_parts(NB_GGML_Q6_K, q8, 1, 32, q, &p, NULL, &err), NB_E_INVALID);
     /* domain of MXFP4: byte 16 to 240 where a code is not zero */
     q = nb_qtype_default(NB_MXFP4);
     for (int e = 0; e < 256; e++)
         for (int zero = 0; zero < 2; zero++) {
             memset(mx, zero ? 0x80 : 0x21, 17);
             mx[0] = (uint8_t)e;
-            nb_status st = nb_ggml_to_parts(NB_GGML_MXFP4, mx, 1, 32, q, &p, &err);
+            nb_status st = nb_ggml_to_parts(NB_GGML_MXFP4, mx, 1, 32, q, &p, NULL, &err);
             bool inside = e >= 16 && e <= 240;
             if (e == 255 || (e > 240 && !zero)) {
                 assert_int_equal(st, NB_E_INVALID);
@@ -108,10 +108,10 @@ static void test_block_refusals(void **state)
     q = nb_qtype_default(NB_NVFP4);
     memset(nv + 4, 0x80, 32); /* codes 0 and 8: magnitude zero */
     memset(nv, 0x7f, 4);
-    assert_int_equal(nb_ggml_to_parts(NB_GGML_NVFP4, nv, 1, 64, q, &p, &err), NB_OK); /* N5 */
+    assert_int_equal(nb_ggml_to_parts(NB_GGML_NVFP4, nv, 1, 64, q, &p, NULL, &err), NB_OK); /* N5 */
     assert_hex(s, "00000000");
     nv[20] = 0x10;
-    assert_int_equal(nb_ggml_to_parts(NB_GGML_NVFP4, nv, 1, 64, q, &p, &err), NB_E_INVALID);
+    assert_int_equal(nb_ggml_to_parts(NB_GGML_NVFP4, nv, 1, 64, q, &p, NULL, &err), NB_E_INVALID);
     assert_string_equal(err.text, "row 0, block 2: the scale is NaN (E_SCALE_NAN)");
 }
 

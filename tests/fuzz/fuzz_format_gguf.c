@@ -20,7 +20,7 @@ static void decode(const nb_gguf *g, const nb_gguf_tensor *t)
     free(f);
     if (!nb_ggml_lossless(t->type, &q) || !nb_parts_row_bytes(q, k, &c, &s, &b)) return;
     nb_parts p = {malloc((size_t)rows * c), c, malloc((size_t)rows * s + 1), s, malloc((size_t)rows * b + 1), b};
-    if (p.codes && p.scales && p.biases) nb_ggml_to_parts(t->type, g->p + t->off, rows, k, q, &p, NULL);
+    if (p.codes && p.scales && p.biases) nb_ggml_to_parts(t->type, g->p + t->off, rows, k, q, &p, NULL, NULL);
     free(p.codes), free(p.scales), free(p.biases);
 }
 

@@ -1,6 +1,8 @@
 /* store: names, digests, blobs, manifests, whole-store operations, bad stores. */
 #include "support.h"
 
+#include <time.h>
+
 /* ---- names and digests ---- */
 
 static void names_are_checked(void **state)
@@ -280,6 +282,43 @@ static void a_published_model_is_read_back(void **state)
     assert_true(freed > 0);
     assert_int_equal(entries(sub(root, "blobs")), before);
     assert_int_equal(nb_store_verify(s, &n, NULL, NULL, &e), NB_OK);
+    nb_store_close(s);
+}
+
+static void age_file(const char *path, int64_t seconds)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    now.tv_sec -= (time_t)seconds;
+    assert_int_equal(utimensat(AT_FDCWD, path, (struct timespec[2]){now, now}, 0), 0);
+}
+
+/* What a killed import has finished waits a week for the next one; other temporary files an hour. */
+static void journals_live_for_a_week(void **state)
+{
+    const char *root = *state;
+    enum { HOUR = 3600, DAY = 24 * HOUR };
+    nb_store *s = open_at(root);
+    nb_error e;
+    nb_blob_ref held, loose;
+    char journal[500], temporary[500], line[300];
+    assert_int_equal(nb_blob_put(s, "finished", 8, &held, &e), NB_OK);
+    assert_int_equal(nb_blob_put(s, "nobody's", 8, &loose, &e), NB_OK);
+    snprintf(journal, sizeof journal, "%s/tmp/import-0.journal", root);
+    snprintf(temporary, sizeof temporary, "%s/tmp/blob-1-0", root);
+    int n = snprintf(line, sizeof line, "run 1\n%064d %s 8\ncut off in the midd", 7, held.hex);
+    assert_int_equal(nb_file_write_atomic(journal, line, (size_t)n, &e), NB_OK);
+    assert_int_equal(nb_file_write_atomic(temporary, "x", 1, &e), NB_OK);
+    age_file(journal, 6 * DAY);
+    age_file(temporary, 2 * HOUR);
+    age_file(blob_at(root, held.hex), 6 * DAY);
+    age_file(blob_at(root, loose.hex), 6 * DAY);
+    assert_int_equal(nb_store_gc(s, HOUR, NULL, &e), NB_OK);
+    assert_true(nb_path_exists(journal) && nb_path_exists(blob_at(root, held.hex)));
+    assert_false(nb_path_exists(temporary) || nb_path_exists(blob_at(root, loose.hex)));
+    age_file(journal, 8 * DAY);
+    assert_int_equal(nb_store_gc(s, HOUR, NULL, &e), NB_OK);
+    assert_false(nb_path_exists(journal) || nb_path_exists(blob_at(root, held.hex)));
     nb_store_close(s);
 }
 
@@ -670,23 +709,15 @@ static void an_unreadable_store_is_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_checked),
-        cmocka_unit_test(digests_are_checked),
-        CASE(the_environment_names_the_root),
-        CASE(blobs_are_stored_once),
-        CASE(a_damaged_leftover_is_replaced),
-        CASE(discard_takes_only_what_is_ours),
-        CASE(a_published_model_is_read_back),
-        CASE(a_manifest_needs_its_blobs),
-        CASE(bad_manifests_are_refused),
-        CASE(bad_links_are_refused),
-        CASE(list_is_sorted_and_passes_over_rubbish),
-        CASE(rm_keeps_what_others_need),
-        CASE(a_broken_manifest_stops_collection_not_removal),
-        CASE(cp_gives_a_second_name),
-        CASE(verify_names_the_bad_blob),
-        CASE(a_foreign_store_is_only_read),
-        CASE(an_unreadable_store_is_named),
+        cmocka_unit_test(names_are_checked),  cmocka_unit_test(digests_are_checked),
+        CASE(the_environment_names_the_root), CASE(blobs_are_stored_once),
+        CASE(a_damaged_leftover_is_replaced), CASE(discard_takes_only_what_is_ours),
+        CASE(a_published_model_is_read_back), CASE(journals_live_for_a_week),
+        CASE(a_manifest_needs_its_blobs),     CASE(bad_manifests_are_refused),
+        CASE(bad_links_are_refused),          CASE(list_is_sorted_and_passes_over_rubbish),
+        CASE(rm_keeps_what_others_need),      CASE(a_broken_manifest_stops_collection_not_removal),
+        CASE(cp_gives_a_second_name),         CASE(verify_names_the_bad_blob),
+        CASE(a_foreign_store_is_only_read),   CASE(an_unreadable_store_is_named),
     };
     return cmocka_run_group_tests_name("store", tests, NULL, NULL);
 }
