@@ -84,6 +84,8 @@ int nb_cmd_create(const nb_command *c, int argc, char **argv)
          "keep the scales of a quantised KV cache, which are left out otherwise"},
         {"--quality", NULL, NB_OPT_STR, &quality, "HOW",
          "how nvfp4 and mxfp4 scales are chosen: plain (default), or search: less error, slower to make, same speed"},
+        {"--strict", NULL, NB_OPT_FLAG, &o.strict, NULL,
+         "know the source by its SHA-256, not by its dates: a killed import goes on from a copy too"},
         {"--force", NULL, NB_OPT_FLAG, &o.force, NULL, "import an architecture that this version cannot run"},
         {"--threads", NULL, NB_OPT_INT, &threads, "N", "worker threads (default: one per processor)"},
         {"--json", NULL, NB_OPT_FLAG, &json, NULL, "print the report as one JSON object"},

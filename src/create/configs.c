@@ -3,6 +3,7 @@
 #include "create/plan.h"
 #include "text/chat.h"
 
+#include <math.h>
 #include <stdio.h>
 
 /* ---- parser and renderer names ---- */
@@ -228,7 +229,9 @@ static void x_import(nb_job *j, nb_buf *b)
         const char *slash = strrchr(j->src.files[i].path, '/');
         nb_buf_add_cstr(b, i ? ",{" : "{");
         put_str(b, "name", nb_str_of(slash ? slash + 1 : j->src.files[i].path));
-        nb_buf_printf(b, ",\"size\":%llu}", (unsigned long long)j->src.files[i].size);
+        nb_buf_printf(b, ",\"size\":%llu", (unsigned long long)j->src.files[i].size);
+        if (j->src.files[i].sha256[0]) put_str(b, "sha256", nb_str_of(j->src.files[i].sha256));
+        nb_buf_add_char(b, '}');
     }
     nb_buf_add_char(b, ']');
     put_key(b, "warnings");
@@ -292,6 +295,33 @@ static void draft_config(nb_job *j, nb_buf *b)
     nb_buf_add_char(b, '}');
 }
 
+/* "1.7B", "494.03M", "12K": the size of a model as lists of models show it. */
+static void put_size(nb_buf *b, uint64_t n)
+{
+    static const struct {
+        double unit;
+        const char *suffix;
+        int digits;
+    } units[] = {{1e9, "B", 1}, {1e6, "M", 2}, {1e3, "K", 0}, {1, "", 0}};
+    char text[40];
+    size_t i = 0;
+    while (i + 1 < NB_COUNT(units) && (double)n < units[i].unit) i++;
+    double v = (double)n / units[i].unit;
+    snprintf(text, sizeof text, "%.*f%s", v == floor(v) ? 0 : units[i].digits, v, units[i].suffix);
+    put_str(b, "model_type", nb_str_of(text));
+}
+
+/* The model that this one was made from, where the config names it as hubs do: "owner/name". */
+static void put_base_name(nb_job *j, nb_buf *b)
+{
+    nb_str s;
+    if (!nb_json_str(nb_json_get(j->src.config.root, "_name_or_path"), &s) || s.n < 3 || s.n > 200) return;
+    const char *slash = memchr(s.p, '/', s.n);
+    size_t at = slash ? (size_t)(slash - s.p) : 0;
+    if (!at || at + 1 == s.n || memchr(slash + 1, '/', s.n - at - 1) || s.p[0] == '.' || s.p[0] == '~') return;
+    put_str(b, "base_name", s);
+}
+
 static void model_config(nb_job *j, nb_buf *b)
 {
     if (j->base) { /* of a model that is stored already */
@@ -316,6 +346,12 @@ static void model_config(nb_job *j, nb_buf *b)
     nb_buf_add_char(b, '{');
     put_str(b, "model_format", NB_LIT("nibble"));
     put_str(b, "model_family", j->src.has_cfg ? nb_str_of(nb_arch_name(j->src.cfg.arch)) : id);
+    put_key(b, "model_families");
+    nb_buf_add_char(b, '[');
+    nb_json_write_string(b, j->src.has_cfg ? nb_str_of(nb_arch_name(j->src.cfg.arch)) : id, 0);
+    nb_buf_add_char(b, ']');
+    put_size(b, j->r->params);
+    put_base_name(j, b);
     put_str(b, "architecture", id);
     put_str(b, "file_type", file_type(j));
     generation_defaults(j, b);

@@ -84,8 +84,10 @@ typedef struct nb_create_options {
                             group, with its sign, and a warning counts them. Else such a tensor is refused */
     bool keep_kv_scales; /* scales of a quantised KV cache (".k_scale" ...) stay as tensors, though nothing reads them;
                             else they are left out */
-    bool search;         /* quality: search the scales of groups (nb_quantize_search). NB_E_USAGE where no type that was
-                            asked for has a search */
+    bool strict; /* source files are known by their SHA-256 instead of by date and inode, which costs a reading of
+                    all of them: an import that was killed goes on from a copy too */
+    bool search; /* quality: search the scales of groups (nb_quantize_search). NB_E_USAGE where no type that was
+                    asked for has a search */
 } nb_create_options;
 /* Fills size and defaults: NB_REQUEST_NONE, rows16. */
 void nb_create_defaults(nb_create_options *o);

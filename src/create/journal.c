@@ -1,6 +1,7 @@
 /* create/journal: resume after a kill. ROOT/tmp/import-<plan>.journal has a line per finished blob: recipe, digest,
  * size. The recipe is a hash of all that decides the blob's bytes, with the identity of the source files in it, so a
- * journal can never bring in what the source does not hold any more. A blob found this way is hashed again.
+ * journal can never bring in what the source does not hold any more: size, date and inode, or with --strict its
+ * SHA-256. A blob found this way is hashed again.
  *
  * The running import holds a lock on its journal. Who gets the lock of a journal that has lines knows that their writer
  * is dead, and removes what it left in ROOT/tmp: each run begins with a line "run PID", and temporary files carry the
@@ -28,6 +29,12 @@ static void hash_tensor(nb_sha256 *h, const nb_source *s, const nb_src_tensor *t
         return;
     }
     const nb_src_file *f = &s->files[t->file];
+    if (f->sha256[0]) {
+        int64_t place[] = {(int64_t)f->size, (int64_t)t->off, (int64_t)t->len, t->dtype, (int64_t)t->ggml};
+        nb_sha256_update(h, f->sha256, 64);
+        nb_sha256_update(h, place, sizeof place);
+        return;
+    }
     int64_t v[] = {(int64_t)f->size, f->mtime_ns,     (int64_t)f->ino, (int64_t)f->dev,
                    (int64_t)t->off,  (int64_t)t->len, t->dtype,        (int64_t)t->ggml};
     nb_sha256_update(h, v, sizeof v);
@@ -68,31 +75,51 @@ static nb_status recipe(nb_job *j, nb_item *it, nb_error *err)
     return NB_OK;
 }
 
+static nb_status hash_file(const nb_job *j, int fd, uint64_t size, const char *path, char hex[65], nb_error *err)
+{
+    enum { STEP = 1 << 20 };
+    nb_sha256 *h = nb_sha256_new();
+    char *chunk = malloc(STEP);
+    nb_status st = h && chunk ? NB_OK : nb_fail(err, NB_E_NO_MEMORY, "out of memory");
+    for (uint64_t at = 0; at < size && st == NB_OK; at += STEP) {
+        size_t n = size - at < STEP ? (size_t)(size - at) : STEP;
+        st = nb_pread_full(fd, chunk, n, at, path, err);
+        if (st == NB_OK) nb_sha256_update(h, chunk, n);
+        if (st == NB_OK && nb_job_cancelled(j)) st = nb_fail(err, NB_E_CANCELLED, "cancelled while reading %s", path);
+    }
+    if (st == NB_OK)
+        nb_sha256_finish(h, hex);
+    else
+        nb_sha256_abort(h);
+    free(chunk);
+    return st;
+}
+
 /* The digest of a stored blob's bytes is what the journal says. */
 static bool still_whole(nb_job *j, const nb_blob_ref *ref)
 {
     nb_buf path = {0};
-    char hex[65] = "", *chunk = NULL;
+    char hex[65] = "";
     int fd = -1;
     uint64_t size = 0;
     nb_blob_path(j->store, ref->hex, &path);
-    nb_sha256 *h = nb_sha256_new();
-    chunk = malloc(1 << 20);
-    bool ok = h && chunk && nb_buf_cstr(&path) && nb_file_open(&fd, &size, path.p, NULL) == NB_OK && size == ref->size;
-    for (uint64_t at = 0; ok && at < size;) {
-        size_t n = size - at < (1 << 20) ? (size_t)(size - at) : (1 << 20);
-        ok = nb_pread_full(fd, chunk, n, at, path.p, NULL) == NB_OK;
-        if (ok) nb_sha256_update(h, chunk, n);
-        at += n;
-    }
-    if (ok)
-        nb_sha256_finish(h, hex);
-    else
-        nb_sha256_abort(h);
+    bool ok = nb_buf_cstr(&path) && nb_file_open(&fd, &size, path.p, NULL) == NB_OK && size == ref->size &&
+              hash_file(j, fd, size, path.p, hex, NULL) == NB_OK;
     if (fd >= 0) close(fd);
-    free(chunk);
     nb_buf_free(&path);
     return ok && !strcmp(hex, ref->hex);
+}
+
+/* --strict: what the files hold, instead of when they were written. */
+static nb_status hash_sources(nb_job *j, nb_source *s, nb_error *err)
+{
+    nb_status st = NB_OK;
+    for (size_t i = 0; i < s->n_files && st == NB_OK && j->o->strict; i++) {
+        nb_src_file *f = &s->files[i];
+        nb_job_progress(j, NB_CREATE_READING, f->path, 0, 0, (uint32_t)i, (uint32_t)s->n_files);
+        st = hash_file(j, f->fd, f->size, f->path, f->sha256, err);
+    }
+    return st;
 }
 
 /* Temporary files of a process that is gone: "blob-PID-..." and "link-PID-...". */
@@ -145,7 +172,9 @@ nb_status nb_journal_open(nb_job *j, nb_error *err)
     nb_map by_recipe = {0};
     nb_buf text = {0};
     char plan[65];
-    nb_status st = NB_OK;
+    nb_status st = hash_sources(j, &j->src, err);
+    if (st == NB_OK && j->draft) st = hash_sources(j, &j->draft->src, err);
+    if (st != NB_OK) return st;
     nb_sha256 *h = nb_sha256_new();
     if (!h || !nb_map_init(&by_recipe, j->n_items + 1)) st = nb_fail(err, NB_E_NO_MEMORY, "out of memory");
     for (size_t i = 0; i < j->n_items && st == NB_OK; i++) {

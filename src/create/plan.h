@@ -19,6 +19,7 @@ typedef struct nb_src_file {
     int fd;
     uint64_t size, ino, dev;
     int64_t mtime_ns;
+    char sha256[65]; /* of its bytes, where the import is strict; else "" */
 } nb_src_file;
 
 typedef struct nb_src_tensor {

@@ -541,6 +541,57 @@ static void x6_kill(void **state)
     fx_free(clean);
 }
 
+/* A killed import goes on from a copy of its source where files are known by what they hold. */
+static void strict_resume(void **state)
+{
+    (void)state;
+    for (int strict = 0; strict < 2; strict++)
+        for (int changed = 0; changed < 2; changed++) {
+            fx *x = fx_new();
+            char file[400];
+            int status;
+            llama_source(x);
+            fx_save(x, "model.safetensors");
+            nb_create_options o = llama_options(x, "none");
+            o.strict = strict;
+            pid_t pid = fork();
+            if (pid == 0) {
+                hook k = {.phase = NB_CREATE_CONFIGS, .die = true};
+                o.progress = on_progress;
+                o.user = &k;
+                fx_run(x, &o);
+                _exit(0);
+            }
+            assert_int_equal(waitpid(pid, &status, 0), pid);
+            assert_true(WIFSIGNALED(status));
+            snprintf(file, sizeof file, "%s/model.safetensors", x->src);
+            assert_int_equal(unlink(file), 0);
+            if (changed) x->data[0].p[0] ^= 1;
+            fx_save(x, "model.safetensors");
+            fx_ok(x, fx_run(x, &o));
+            bool all = strict && !changed;
+            assert_int_equal(x->report.n_resumed, all ? x->n : 0);
+            nb_name name;
+            nb_manifest m;
+            nb_buf text = {0};
+            char sha[65];
+            nb_str said = {0};
+            fx_ok(x, nb_name_parse(&name, "t", &x->err));
+            fx_ok(x, nb_create_verify(x->store, &name, true, NULL, NULL, &x->err));
+            fx_ok(x, nb_manifest_read(x->store, &name, &m, &x->err));
+            fx_ok(x, nb_file_read(&text, file, 1 << 24, &x->err));
+            nb_sha256_hex(text.p, text.n, sha);
+            nb_json_doc d = fx_json(x, m.config.hex, &text);
+            const nb_json *from = nb_json_at(nb_json_path(d.root, "x_import.sources"), 0);
+            assert_int_equal(nb_json_str(nb_json_get(from, "sha256"), &said), strict);
+            if (strict) assert_true(nb_str_is(said, sha));
+            nb_json_free(&d);
+            nb_buf_free(&text);
+            nb_manifest_free(&m);
+            fx_free(x);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -555,6 +606,7 @@ int main(void)
         cmocka_unit_test(cancel_in_each_phase),
         cmocka_unit_test(source_changes),
         cmocka_unit_test(x1_layers),
+        cmocka_unit_test(strict_resume),
         cmocka_unit_test(x7_threads),
         cmocka_unit_test(dry_run),
         cmocka_unit_test(overrides),

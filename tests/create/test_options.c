@@ -396,6 +396,41 @@ static void users_texts(void **state)
     fx_free(x);
 }
 
+/* What lists of models show: families, the size, and the model that it was made from. */
+static void model_fields(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *more, *dims, *size, *base; /* base NULL: not said */
+    } rows[] = {
+        {"\"_name_or_path\":\"owner/name-1B\"", "1000,2000", "2M", "owner/name-1B"},
+        {"\"_name_or_path\":\"/data/owner/name\"", "1234,1000", "1.23M", NULL},
+        {"\"_name_or_path\":\"./name\"", "30,40", "1K", NULL},
+        {"\"_name_or_path\":7", "30,4", "120", NULL},
+        {"", "30,4", "120", NULL},
+    };
+    for (size_t i = 0; i < NB_COUNT(rows); i++) {
+        fx *x = fx_new();
+        nb_buf text = {0};
+        nb_str s;
+        fx_plain_config(x, rows[i].more);
+        fx_random(x, "l.weight", rows[i].dims, 1);
+        fx_save(x, "model.safetensors");
+        fx_ok(x, fx_create(x, "none"));
+        fx_blob b = fx_open(x, "l.weight");
+        nb_json_doc d = fx_json(x, b.m.config.hex, &text);
+        assert_true(nb_json_str(nb_json_get(d.root, "model_type"), &s) && nb_str_is(s, rows[i].size));
+        assert_true(nb_json_str(nb_json_at(nb_json_get(d.root, "model_families"), 0), &s) &&
+                    nb_str_is(s, "TestForCausalLM"));
+        bool named = nb_json_str(nb_json_get(d.root, "base_name"), &s);
+        assert_true(rows[i].base ? named && nb_str_is(s, rows[i].base) : !named);
+        nb_json_free(&d);
+        nb_buf_free(&text);
+        fx_close(&b);
+        fx_free(x);
+    }
+}
+
 /* ---- checks ---- */
 
 /* --deep looks at what was passed through; a policy of the architecture and config files are named in the message. */
@@ -550,10 +585,10 @@ static void named_codes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(quality_search), cmocka_unit_test(quality_refused), cmocka_unit_test(kv_scales),
-        cmocka_unit_test(factors_kept),   cmocka_unit_test(factors_refused), cmocka_unit_test(factors_of_siblings),
-        cmocka_unit_test(users_texts),    cmocka_unit_test(gates),           cmocka_unit_test(verify_standard),
-        cmocka_unit_test(named_codes),    cmocka_unit_test(few_descriptors),
+        cmocka_unit_test(quality_search),  cmocka_unit_test(quality_refused), cmocka_unit_test(kv_scales),
+        cmocka_unit_test(factors_kept),    cmocka_unit_test(factors_refused), cmocka_unit_test(factors_of_siblings),
+        cmocka_unit_test(users_texts),     cmocka_unit_test(model_fields),    cmocka_unit_test(gates),
+        cmocka_unit_test(verify_standard), cmocka_unit_test(named_codes),     cmocka_unit_test(few_descriptors),
     };
     return cmocka_run_group_tests_name("create: options and factors", tests, NULL, NULL);
 }
