@@ -81,7 +81,8 @@ nb_status nb_model_get_info(const nb_model *m, nb_model_info *out, nb_error *err
         .plan_bytes = m->backend->plan_bytes(m->plan),
         .load_ns = m->load_ns,
         .has_tokenizer = m->net->tokenizer != NULL,
-        .has_template = m->net->chat_template.p != NULL,
+        .has_template = m->net->n_templates > 0,
+        .tokenizer_pre_unknown = m->net->tokenizer && nb_tokenizer_unknown_pre(m->net->tokenizer).p,
     };
     snprintf(i.architecture, sizeof i.architecture, "%s", nb_arch_name(c->arch));
     snprintf(i.tier, sizeof i.tier, "%s", m->backend->plan_tier(m->plan));
@@ -94,7 +95,9 @@ nb_status nb_model_get_info(const nb_model *m, nb_model_info *out, nb_error *err
 
 static nb_status need_tokenizer(const nb_model *m, nb_error *err)
 {
+    const nb_error *why = &m->net->tokenizer_error;
     if (m->net->tokenizer) return NB_OK;
+    if (why->status != NB_OK) return nb_fail(err, why->status, "%s", why->text);
     return nb_fail(err, NB_E_UNSUPPORTED, "the model has no tokenizer: give ids instead of text");
 }
 
@@ -144,55 +147,20 @@ nb_status nb_detokenize(const nb_model *m, const int32_t *ids, size_t n_ids, boo
 
 void nb_free(void *p) { free(p); }
 
-/* bos_token and the like: tokenizer_config.json gives a string or {"content": string}; else the tokenizer's own id. */
-static nb_str special_text(const nb_model *m, const char *key, int32_t id)
-{
-    const nb_json *v = m->net->tokenizer_config ? nb_json_get(m->net->tokenizer_config, key) : NULL;
-    nb_str s = {0};
-    if (nb_json_str(v, &s) || nb_json_str(nb_json_get(v, "content"), &s)) return s;
-    if (m->net->tokenizer && id >= 0) return nb_tokenizer_token(m->net->tokenizer, id);
-    return (nb_str){0};
-}
-
-/* Everything of the request that is not a field of ours is a template variable. */
-static nb_json *template_variables(const nb_json *root, nb_arena *a)
-{
-    static const char *const ours[] = {
-        "messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "trust_content"};
-    nb_json *vars = nb_json_new(a, NB_JSON_OBJECT);
-    for (uint32_t i = 0; vars && i < root->count; i++) {
-        bool mine = false;
-        for (size_t k = 0; k < NB_COUNT(ours); k++) mine |= nb_str_is(root->keys[i], ours[k]);
-        if (!mine && !nb_json_set(a, vars, root->keys[i], &root->items[i])) return NULL;
-    }
-    return vars;
-}
-
 static nb_status render_request(const nb_model *m, const nb_json *root, nb_arena *a, nb_prompt *p, nb_error *err)
 {
-    if (!nb_json_is(root, NB_JSON_OBJECT)) return nb_fail(err, NB_E_USAGE, "the request is not a JSON object");
-    nb_chat_request r = {
-        .messages = nb_json_get(root, "messages"),
-        .tools = nb_json_get(root, "tools"),
-        .documents = nb_json_get(root, "documents"),
-        .variables = template_variables(root, a),
-        .add_generation_prompt = true,
-    };
-    if (!nb_json_is(r.messages, NB_JSON_ARRAY))
-        return nb_fail(err, NB_E_USAGE, "the request has no array \"messages\"");
-    if (!r.variables) return nb_fail(err, NB_E_NO_MEMORY, "no memory for the request's variables");
-    nb_json_bool(nb_json_get(root, "add_generation_prompt"), &r.add_generation_prompt);
-    nb_json_bool(nb_json_get(root, "continue_final_message"), &r.continue_final_message);
-    if (r.continue_final_message) r.add_generation_prompt = false;
-    const nb_tokenizer *t = m->net->tokenizer;
-    r.bos_token = special_text(m, "bos_token", t ? nb_tokenizer_bos(t) : -1);
-    r.eos_token = special_text(m, "eos_token", t ? nb_tokenizer_eos(t) : -1);
-    r.pad_token = special_text(m, "pad_token", -1);
-    nb_status st = nb_chat_render(m->chat_template, &r, NULL, a, p, err);
-    bool trust = false;
-    nb_json_bool(nb_json_get(root, "trust_content"), &trust);
-    for (size_t i = 0; st == NB_OK && trust && i < p->n; i++) p->spans[i].trusted = true;
-    return st;
+    nb_chat_request r;
+    size_t which;
+    nb_status st = nb_chat_request_read(&r, root, NULL, a, err);
+    if (st == NB_OK && !nb_json_is(r.messages, NB_JSON_ARRAY))
+        st = nb_fail(err, NB_E_USAGE, "the request has no array \"messages\"");
+    if (st == NB_OK) st = nb_network_template(m->net, (nb_str){0}, nb_json_present(r.tools), &which, err);
+    if (st != NB_OK) return st;
+    const struct nb_parsed_template *t = &m->templates[which];
+    if (!t->t) return nb_fail(err, t->error.status, "%s", t->error.text);
+    r.tokens = m->net->special_tokens;
+    r.n_tokens = m->net->n_special_tokens;
+    return nb_chat_render(t->t, &r, NULL, a, p, err);
 }
 
 static nb_status join_spans(const nb_prompt *p, char **out, nb_error *err)
@@ -214,10 +182,7 @@ static nb_status make_prompt(const nb_model *m, const char *request, size_t n, n
     nb_json_doc doc = {0};
     nb_status st = need_tokenizer(m, err);
     if (st != NB_OK) return st;
-    if (!m->chat_template) {
-        if (m->net->chat_template.p) return nb_fail(err, m->template_error.status, "%s", m->template_error.text);
-        return nb_fail(err, NB_E_UNSUPPORTED, "the model has no chat template");
-    }
+    if (!m->net->n_templates) return nb_fail(err, NB_E_UNSUPPORTED, "the model has no chat template");
     if (!(*arena = nb_arena_new(0))) return nb_fail(err, NB_E_NO_MEMORY, "no memory for a prompt");
     st = nb_json_parse(&doc, request, n, "request", NULL, err);
     if (st == NB_OK) st = render_request(m, doc.root, *arena, p, err);

@@ -1,4 +1,5 @@
 #include "cli/args.h"
+#include "base/file.h"
 #include "cli/term.h"
 
 #include <errno.h>
@@ -7,6 +8,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- exit codes (design.md 8) ---- */
@@ -267,15 +270,33 @@ const char *nb_number_text(double v, char out[32])
     return out;
 }
 
-nb_status nb_read_stdin(nb_buf *b, size_t most, nb_error *err)
+static nb_status read_stream(nb_buf *b, FILE *f, const char *name, size_t most, nb_error *err)
 {
     char chunk[65536];
     size_t n;
-    while ((n = fread(chunk, 1, sizeof chunk, stdin)) > 0) {
+    while (!b->oom && (n = fread(chunk, 1, sizeof chunk, f)) > 0) {
         nb_buf_add(b, chunk, n);
-        if (b->n > most) return nb_fail(err, NB_E_USAGE, "standard input is longer than %zu bytes", most);
+        if (b->n > most) return nb_fail(err, NB_E_USAGE, "%s is longer than %zu bytes", name, most);
     }
     nb_status st = nb_check_interrupted(err); /* a read that a signal broke off looks like an error */
-    if (st == NB_OK && ferror(stdin)) st = nb_fail_errno(err, errno, "standard input");
+    if (st == NB_OK && ferror(f)) st = nb_fail_errno(err, errno, "%s", name);
     return st == NB_OK && b->oom ? nb_fail(err, NB_E_NO_MEMORY, "no memory for the text") : st;
+}
+
+nb_status nb_read_stdin(nb_buf *b, size_t most, nb_error *err)
+{
+    return read_stream(b, stdin, "standard input", most, err);
+}
+
+nb_status nb_read_input(nb_buf *b, const char *path, size_t most, nb_error *err)
+{
+    struct stat sb;
+    if (strcmp(path, "-") == 0) return nb_read_stdin(b, most, err);
+    bool stream = stat(path, &sb) == 0 && (S_ISFIFO(sb.st_mode) || S_ISCHR(sb.st_mode));
+    if (!stream) return nb_file_read(b, path, most, err);
+    FILE *f = fopen(path, "re");
+    if (!f) return nb_fail_errno(err, errno, "%s", path);
+    nb_status st = read_stream(b, f, path, most, err);
+    fclose(f);
+    return st;
 }

@@ -68,5 +68,7 @@ int nb_finish_stdout(int code);
 const char *nb_number_text(double v, char out[32]);
 /* Appends the whole standard input, at most `most` bytes. */
 nb_status nb_read_stdin(nb_buf *b, size_t most, nb_error *err);
+/* The same of a file, a FIFO, a device, or with "-" of standard input. */
+nb_status nb_read_input(nb_buf *b, const char *path, size_t most, nb_error *err);
 
 #endif

@@ -17,7 +17,7 @@ typedef struct opened {
 static nb_status open_network(opened *o, const char *text, nb_error *err)
 {
     nb_name name;
-    nb_network_options no = {.no_tokenizer = true, .weights_only = true};
+    nb_network_options no = {.text_optional = true, .weights_only = true};
     nb_status st = nb_name_parse(&name, text, err);
     if (st == NB_OK) st = nb_store_open(&o->store, NULL, err);
     if (st == NB_OK) st = nb_network_open(&o->net, o->store, &name, &no, err);
@@ -130,6 +130,24 @@ static void show_draft(const nb_json *model_config)
     printf("*)\n");
 }
 
+/* What text needs: how many tokens, or why there are none; the templates by name. */
+static void text_side(const nb_network *net)
+{
+    nb_str pre = net->tokenizer ? nb_tokenizer_unknown_pre(net->tokenizer) : (nb_str){0};
+    if (net->tokenizer)
+        printf("  tokenizer     %u tokens\n", nb_tokenizer_size(net->tokenizer));
+    else
+        printf("  tokenizer     %s\n", net->tokenizer_error.status ? net->tokenizer_error.text : "none");
+    if (pre.p) printf("                its pre-tokenizer '%.*s' is unknown\n", NB_FMT_STR(pre));
+    for (size_t i = 0; i < net->n_templates; i++) {
+        nb_buf name = {0};
+        nb_term_clean(&name, net->templates[i].name, false);
+        printf("%s%s", i ? ", " : "  templates     ", nb_buf_cstr(&name) ? name.p : "");
+        nb_buf_free(&name);
+    }
+    if (net->n_templates) putchar('\n');
+}
+
 static void show_text(const char *name, const nb_network *net)
 {
     const nb_config *c = &net->config;
@@ -147,6 +165,7 @@ static void show_text(const char *name, const nb_network *net)
     printf("  vocabulary    %d\n  context       %d\n  digest        sha256:%s\n", c->vocab, c->max_context,
            net->digest);
     show_draft(net->model_config);
+    text_side(net);
     printf("  formats\n");
     for (size_t i = 0; i < n; i++) {
         nb_human_bytes(s[i].bytes, bytes);
@@ -154,6 +173,29 @@ static void show_text(const char *name, const nb_network *net)
                net->parameters ? 100.0 * (double)s[i].parameters / (double)net->parameters : 0,
                (unsigned long long)s[i].tensors, bytes);
     }
+}
+
+static void text_json(const nb_network *net)
+{
+    nb_str pre = net->tokenizer ? nb_tokenizer_unknown_pre(net->tokenizer) : (nb_str){0};
+    nb_buf b = {0};
+    if (net->tokenizer) nb_buf_printf(&b, ",\"tokens\":%u", nb_tokenizer_size(net->tokenizer));
+    if (net->tokenizer_error.status) {
+        nb_buf_add_cstr(&b, ",\"tokenizer_error\":");
+        nb_json_write_string(&b, nb_str_of(net->tokenizer_error.text), NB_JSON_COMPACT);
+    }
+    if (pre.p) {
+        nb_buf_add_cstr(&b, ",\"tokenizer_pre_unknown\":true,\"tokenizer_pre\":");
+        nb_json_write_string(&b, pre, NB_JSON_COMPACT);
+    }
+    nb_buf_add_cstr(&b, ",\"templates\":[");
+    for (size_t i = 0; i < net->n_templates; i++) {
+        if (i) nb_buf_add_char(&b, ',');
+        nb_json_write_string(&b, net->templates[i].name, NB_JSON_COMPACT);
+    }
+    nb_buf_add_char(&b, ']');
+    fwrite(b.p, 1, b.n, stdout);
+    nb_buf_free(&b);
 }
 
 static void show_json(const char *name, const nb_network *net)
@@ -170,8 +212,9 @@ static void show_json(const char *name, const nb_network *net)
     for (size_t i = 0; i < n; i++)
         printf("%s\"%s\":{\"tensors\":%llu,\"parameters\":%llu,\"bytes\":%llu}", i ? "," : "", s[i].type,
                (unsigned long long)s[i].tensors, (unsigned long long)s[i].parameters, (unsigned long long)s[i].bytes);
+    putchar('}');
+    text_json(net);
     static const char *const drafts[] = {"draft", "inline_draft"};
-    printf("}");
     for (size_t i = 0; i < NB_COUNT(drafts); i++) {
         const nb_json *d = nb_json_get(net->model_config, drafts[i]);
         nb_buf b = {0};
@@ -195,6 +238,15 @@ static void print_stored(nb_str text)
     if (text.n) fwrite(text.p, 1, text.n, stdout);
     if (tty && text.n && text.p[text.n - 1] != '\n') putchar('\n');
     nb_buf_free(&clean);
+}
+
+/* The default one. */
+static nb_status show_template(const nb_network *net, nb_error *err)
+{
+    size_t i;
+    nb_status st = nb_network_template(net, (nb_str){0}, false, &i, err);
+    if (st == NB_OK) print_stored(net->templates[i].text);
+    return st;
 }
 
 static nb_status print_layer(opened *o, const char *name, const char *layer, nb_error *err)
@@ -229,10 +281,8 @@ int nb_cmd_show(const nb_command *c, int argc, char **argv)
     nb_status st = open_network(&o, argv[0], &err);
     if (st == NB_OK && layer)
         st = print_layer(&o, argv[0], layer, &err);
-    else if (st == NB_OK && chat_template && o.net->chat_template.p)
-        print_stored(o.net->chat_template);
     else if (st == NB_OK && chat_template)
-        st = nb_fail(&err, NB_E_NOT_FOUND, "%s has no chat template", argv[0]);
+        st = show_template(o.net, &err);
     else if (st == NB_OK && json)
         show_json(argv[0], o.net);
     else if (st == NB_OK)

@@ -31,9 +31,9 @@ static const nb_command commands[] = {
      nb_cmd_perplexity},
     {"bench", NULL, "bench NAME | --shape S [options]", "Measure prompt and decode speed beside the machine's limits",
      NULL, nb_cmd_bench},
-    {"tokenize", NULL, "tokenize NAME [TEXT] [options]", "Show the ids and pieces of a text", NULL, nb_cmd_tokenize},
-    {"detokenize", NULL, "detokenize NAME ID... [options]", "Show the text of ids", NULL, nb_cmd_detokenize},
-    {"template", NULL, "template NAME FILE [options]", "Render the prompt of a chat request", NULL, nb_cmd_template},
+    {"tokenize", NULL, "tokenize NAME|PATH [TEXT] [options]", "Show the ids and pieces of a text", NULL, nb_cmd_tokenize},
+    {"detokenize", NULL, "detokenize NAME|PATH ID... [options]", "Show the text of ids", NULL, nb_cmd_detokenize},
+    {"template", NULL, "template NAME|PATH FILE [options]", "Render the prompt of a chat request", NULL, nb_cmd_template},
     {"version", NULL, "version [--json]", "Show version, tier and arithmetic order", NULL, nb_cmd_version},
     {"help", NULL, "help [COMMAND]", "Show the commands, or one command's options", NULL, help},
 };

@@ -1,6 +1,7 @@
 /* create: the stages of an import in order. specs/create.md 2.1. */
 #include "base/file.h"
 #include "create/plan.h"
+#include "model/model.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -82,14 +83,18 @@ static const char *request_name(nb_job *j, char out[32])
     return j->o->request == NB_REQUEST_KEEP ? "keep" : "none";
 }
 
-static bool has_tokenizer(const nb_source *s)
+static void warn_text(void *user, const char *line) { nb_job_warn(user, (nb_str){0}, "%s", line); }
+
+/* Tokenizer and templates are stored as they are; what cannot be used is said now. */
+static nb_status check_text(nb_job *j, nb_error *err)
 {
-    static const char *const names[] = {"tokenizer.json", "tokenizer.model", "tiktoken.model",
-                                        "vocab.json",     "vocab.txt",       "gguf_tokenizer.json"};
-    for (size_t i = 0; i < s->n_configs; i++)
-        for (size_t k = 0; k < NB_COUNT(names); k++)
-            if (nb_str_is(s->configs[i].name, names[k])) return true;
-    return false;
+    const nb_source *s = &j->src;
+    size_t n = 0;
+    nb_text_file *f = NB_NEW_N(j->arena, nb_text_file, s->n_configs + 1);
+    if (!f) return nb_fail(err, NB_E_NO_MEMORY, "out of memory");
+    for (size_t i = 0; i < s->n_configs; i++) f[n++] = (nb_text_file){s->configs[i].name, s->configs[i].bytes};
+    if (j->o->template_text) f[n++] = (nb_text_file){NB_LIT(NB_USER_TEMPLATE), nb_str_of(j->o->template_text)};
+    return nb_text_check(f, n, warn_text, j, err);
 }
 
 static nb_status make_plan(nb_job *j, nb_error *err)
@@ -111,8 +116,7 @@ static nb_status make_plan(nb_job *j, nb_error *err)
                 return nb_fail(err, NB_E_INVALID, "%s; tensor %.*s is %s (E_POLICY_REFUSED)",
                                nb_policy_refusal(&s->cfg, nb_qtype_default(NB_INT8), true),
                                NB_FMT_STR(j->weights[i].src_name), j->weights[i].from);
-    if (!s->gguf && !j->is_draft && !has_tokenizer(s))
-        nb_job_warn(j, (nb_str){0}, "no tokenizer found: the model runs with --ids only");
+    if (!j->is_draft && (st = check_text(j, err)) != NB_OK) return st;
     return nb_plan_all(j, err);
 }
 

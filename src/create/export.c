@@ -1,6 +1,7 @@
 /* create/export: a stored model becomes a checkpoint directory again. The directory is made under a temporary name
  * beside its own and renamed when whole. */
 #include "create/export.h"
+#include "model/model.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -372,6 +373,14 @@ static nb_status write_weights(nb_export_job *x, const char *dir, nb_error *err)
     return st;
 }
 
+/* "additional_chat_templates/NAME.jinja", with nothing in NAME that leads elsewhere. */
+static bool is_named_template(nb_str name)
+{
+    size_t k = sizeof NB_TEXT_ADDITIONAL - 1;
+    return nb_str_starts(name, NB_TEXT_ADDITIONAL) && name.n > k && name.p[k] != '.' &&
+           !memchr(name.p + k, '/', name.n - k) && nb_str_ends(name, ".jinja");
+}
+
 /* Config files as they are stored, but for config.json and what described the source's own quantisation. */
 static nb_status write_configs(nb_export_job *x, const char *dir, nb_error *err)
 {
@@ -382,8 +391,12 @@ static nb_status write_configs(nb_export_job *x, const char *dir, nb_error *err)
         bool config = nb_str_is(l->media_type, NB_MEDIA_JSON) || nb_str_is(l->media_type, NB_MEDIA_TEXT) ||
                       nb_str_is(l->media_type, NB_MEDIA_LICENSE);
         if (!config || nb_str_is(l->name, "config.json") || nb_str_is(l->name, "hf_quant_config.json") || !l->name.n ||
-            memchr(l->name.p, '/', l->name.n) || l->name.p[0] == '.')
+            l->name.p[0] == '.')
             continue;
+        const char *slash = memchr(l->name.p, '/', l->name.n);
+        if (slash && !is_named_template(l->name)) continue;
+        char *folder = slash ? nb_arena_printf(x->arena, "%s/%s", dir, NB_TEXT_ADDITIONAL) : NULL;
+        if (slash && (st = folder ? nb_mkdirs(folder, err) : no_memory(err)) != NB_OK) break;
         nb_buf text = {0}, from = {0};
         char *path = nb_arena_printf(x->arena, "%s/%.*s", dir, NB_FMT_STR(l->name));
         nb_blob_path(x->store, l->hex, &from);

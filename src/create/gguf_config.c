@@ -5,6 +5,7 @@
  * embedding, and a file without an output matrix is tied.
  */
 #include "create/plan.h"
+#include "model/model.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -258,34 +259,19 @@ static nb_status store_json(config_build *b, const char *name, const nb_json *v,
     return doc ? nb_json_parse(doc, bytes.p, bytes.n, name, NULL, b->err) : NB_OK;
 }
 
-/* tokenizer.ggml.* as one object without the prefix, and the chat template as text. */
+/* Tokenizer and templates as files. */
 static nb_status tokenizer_layers(config_build *b)
 {
-    static const char prefix[] = "tokenizer.ggml.";
-    const nb_json *m = b->s->gguf_file.meta;
-    nb_json *tok = object(b);
-    if (!tok) return nb_fail(b->err, NB_E_NO_MEMORY, "out of memory");
-    for (uint32_t i = 0; i < m->count; i++) {
-        if (!nb_str_starts(m->keys[i], prefix)) continue;
-        nb_str key = {m->keys[i].p + sizeof prefix - 1, m->keys[i].n - (sizeof prefix - 1)};
-        if (!nb_json_set(b->j->arena, tok, key, &m->items[i])) return nb_fail(b->err, NB_E_NO_MEMORY, "out of memory");
+    nb_text_file *files;
+    size_t n;
+    nb_status st = nb_text_gguf(b->s->gguf_file.meta, b->j->arena, &files, &n, b->err);
+    for (size_t i = 0; i < n && st == NB_OK; i++) {
+        bool json = nb_str_ends(files[i].name, ".json");
+        nb_str copy = nb_arena_str(b->j->arena, files[i].bytes);
+        if (!copy.p || !nb_source_add_config(b->j, b->s, files[i].name, json ? NB_MEDIA_JSON : NB_MEDIA_TEXT, copy))
+            st = nb_fail(b->err, NB_E_NO_MEMORY, "out of memory for the tokenizer");
     }
-    if (!tok->count || !nb_json_get(tok, "tokens"))
-        nb_job_warn(b->j, (nb_str){0}, "the file has no tokenizer: the model runs with --ids only");
-    else {
-        nb_buf out = {0};
-        nb_json_write(&out, tok, NB_JSON_COMPACT);
-        nb_str bytes = {out.oom ? NULL : nb_arena_dup(b->j->arena, out.p, out.n), out.n};
-        nb_buf_free(&out);
-        if (!bytes.p || !nb_source_add_config(b->j, b->s, NB_LIT("gguf_tokenizer.json"), NB_MEDIA_JSON, bytes))
-            return nb_fail(b->err, NB_E_NO_MEMORY, "out of memory for the tokenizer");
-    }
-    nb_str text;
-    if (nb_json_str(nb_json_get(m, "tokenizer.chat_template"), &text) && text.n) {
-        nb_str copy = nb_arena_str(b->j->arena, text);
-        if (!copy.p || !nb_source_add_config(b->j, b->s, NB_LIT("chat_template.jinja"), NB_MEDIA_TEXT, copy))
-            return nb_fail(b->err, NB_E_NO_MEMORY, "out of memory");
-    }
+    if (st != NB_OK) return st;
     if (b->s->gguf_file.bad_utf8)
         nb_job_warn(b->j, (nb_str){0}, "%u metadata strings are not UTF-8", b->s->gguf_file.bad_utf8);
     return NB_OK;

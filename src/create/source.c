@@ -2,6 +2,7 @@
  * specs/create.md 1. */
 #include "base/file.h"
 #include "create/plan.h"
+#include "model/model.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -171,6 +172,7 @@ static const char *media_of(const char *name)
     if (n > 5 && !strcmp(name + n - 5, ".json")) return NB_MEDIA_JSON;
     for (size_t i = 0; i < NB_COUNT(texts); i++)
         if (!strcmp(name, texts[i])) return NB_MEDIA_TEXT;
+    if (!strncmp(name, NB_TEXT_ADDITIONAL, sizeof NB_TEXT_ADDITIONAL - 1)) return NB_MEDIA_TEXT;
     return !strncmp(name, "LICENSE", 7) ? NB_MEDIA_LICENSE : NULL;
 }
 
@@ -191,6 +193,10 @@ static nb_status read_configs(nb_job *j, nb_source *s, bool *has_bin, nb_error *
         if (!names[n++]) break;
     }
     closedir(d);
+    size_t more = 0;
+    char **templates = nb_text_additional(s->dir, j->arena, &more, err);
+    if (!templates) return NB_E_NO_MEMORY;
+    for (size_t i = 0; i < more && n < NB_COUNT(names); i++) names[n++] = templates[i];
     if (n) qsort(names, n, sizeof *names, config_name_cmp);
     for (size_t i = 0; i < n; i++) {
         char *path = nb_arena_printf(j->arena, "%s/%s", s->dir, names[i]);

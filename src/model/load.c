@@ -114,7 +114,33 @@ static nb_status open_network(nb_network *net, nb_store *store, const nb_manifes
     nb_net_blobs_close_heads(net->blobs);
     if (s == NB_OK && !o->weights_only) s = nb_build_graph(net, &net->graph, false, err);
     if (s == NB_OK && !o->weights_only) s = nb_build_graph(net, &net->graph_f32, true, err);
-    return s == NB_OK ? nb_net_load_text(net, store, m, o->no_tokenizer, err) : s;
+    return s == NB_OK ? nb_net_load_text(net, store, m, o, err) : s;
+}
+
+static nb_status new_network(nb_network **out, nb_error *err)
+{
+    nb_network *net = *out = calloc(1, sizeof *net);
+    if (net) {
+        net->arena = nb_arena_new(0);
+        net->blobs = net->arena ? NB_NEW(net->arena, struct nb_net_blobs) : NULL;
+    }
+    if (!net || !net->blobs) return nb_fail(err, NB_E_NO_MEMORY, "out of memory while a model is opened");
+    net->blobs->tokenizer.fd = -1;
+    return NB_OK;
+}
+
+nb_status nb_network_from_files(nb_network **out, const nb_text_file *files, size_t n, nb_error *err)
+{
+    nb_network *net = NULL;
+    nb_status s = new_network(&net, err);
+    if (s == NB_OK) s = nb_text_tokenizer(&net->tokenizer, files, n, err);
+    if (s == NB_OK) s = nb_net_load_chat(net, files, n, err);
+    if (s != NB_OK) {
+        nb_network_close(net);
+        net = NULL;
+    }
+    *out = net;
+    return s;
 }
 
 nb_status nb_network_open(nb_network **out, nb_store *store, const nb_name *name, const nb_network_options *o,
@@ -127,16 +153,8 @@ nb_status nb_network_open(nb_network **out, nb_store *store, const nb_name *name
     *out = NULL;
     nb_status s = nb_manifest_read(store, name, &m, err);
     if (s != NB_OK) return s;
-    nb_network *net = calloc(1, sizeof *net);
-    if (net) {
-        net->arena = nb_arena_new(0);
-        net->blobs = net->arena ? NB_NEW(net->arena, struct nb_net_blobs) : NULL;
-    }
-    if (!net || !net->blobs) {
-        s = nb_fail(err, NB_E_NO_MEMORY, "out of memory while a model is opened");
-        goto done;
-    }
-    net->blobs->tokenizer.fd = -1;
+    nb_network *net = NULL;
+    if ((s = new_network(&net, err)) != NB_OK) goto done;
     memcpy(net->digest, m.hex, sizeof net->digest);
     s = open_network(net, store, &m, o ? o : &defaults, err);
     if (s != NB_OK) {

@@ -11,7 +11,7 @@
 #include "model/arch_row.h"
 #include "model/model.h"
 
-#define NB_MAX_DOCS 8
+#define NB_MAX_DOCS 12
 
 typedef struct nb_blob {
     const nb_layer *layer;
@@ -85,7 +85,24 @@ bool nb_net_blob_meta(const nb_blob *b, nb_str base, const char *suffix, nb_str 
 
 /* Binds everything into net->tensors. */
 nb_status nb_net_bind(nb_network *net, bool weights_only, nb_error *err);
-/* Tokenizer, chat template, generation defaults. */
-nb_status nb_net_load_text(nb_network *net, nb_store *store, const nb_manifest *m, bool no_tokenizer, nb_error *err);
+/* Tokenizer, templates, special tokens, generation defaults. */
+nb_status nb_net_load_text(nb_network *net, nb_store *store, const nb_manifest *m, const nb_network_options *o,
+                           nb_error *err);
+
+/* ---- text.c: the text side as files ---- */
+typedef struct nb_text_files {
+    nb_text_file *v; /* in the arena */
+    nb_mapped *map;
+    size_t n;
+    char key[65]; /* of all files that can make the tokenizer, and of the program's version */
+} nb_text_files;
+/* Maps the layers that the text side is made of. */
+nb_status nb_text_files_map(nb_text_files *f, nb_store *store, const nb_manifest *m, nb_arena *a, nb_error *err);
+void nb_text_files_unmap(nb_text_files *f);
+const char *const *nb_text_file_names(void); /* those with fixed names, NULL at the end */
+bool nb_text_is_source(const char *name);    /* can it hold a tokenizer? */
+nb_str nb_text_file_find(const nb_text_file *f, size_t n, const char *name); /* p NULL: not there */
+/* Templates and special tokens, once the tokenizer is there (or is not). */
+nb_status nb_net_load_chat(nb_network *net, const nb_text_file *f, size_t n, nb_error *err);
 
 #endif

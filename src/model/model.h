@@ -13,7 +13,7 @@
 #include "model/arch.h"
 #include "store/store.h"
 #include "tensor/graph.h"
-#include "text/tokenizer.h"
+#include "text/chat.h"
 
 /* Sampling defaults of generation_config.json (and the manifest's params layer); `given` says which were there. */
 enum {
@@ -56,6 +56,18 @@ typedef struct nb_net_tensor {
 
 enum { NB_MAX_END_IDS = 64 };
 
+/* A file that the text side is made of, under its name in the checkpoint ("tokenizer.json",
+ * "additional_chat_templates/rag.jinja"); NB_USER_TEMPLATE: the template that the user put in place of all others. */
+typedef struct nb_text_file {
+    nb_str name, bytes;
+} nb_text_file;
+#define NB_USER_TEMPLATE "template"
+
+typedef struct nb_named_template {
+    nb_str name, text; /* a template without a name is "default" */
+    nb_str file;       /* where it stands */
+} nb_named_template;
+
 typedef struct nb_network {
     nb_arena *arena; /* owns everything below but mappings and tokenizer */
     nb_config config;
@@ -64,8 +76,12 @@ typedef struct nb_network {
     nb_tokenizer *tokenizer;         /* NULL: the model has none */
     int32_t end_ids[NB_MAX_END_IDS]; /* ids that end a generation: declared ones, and control tokens known to do so */
     int32_t n_end_ids;
-    nb_str chat_template;            /* p NULL: none */
-    const nb_json *tokenizer_config; /* root or NULL */
+    nb_error tokenizer_error;        /* text_optional: why there is none although the model has its files */
+    nb_str chat_template;            /* that of a chat without tools; p NULL: none */
+    nb_named_template *templates;    /* all of them */
+    size_t n_templates;
+    const nb_chat_token *special_tokens; /* as templates see them */
+    size_t n_special_tokens;
     nb_generation generation;
     nb_net_tensor *tensors;
     size_t n_tensors;      /* sorted by name */
@@ -82,6 +98,7 @@ typedef struct nb_network {
 typedef struct nb_network_options {
     bool resident;     /* copy the weights into anonymous memory with huge pages */
     bool no_tokenizer; /* do not load one (bench, dump) */
+    bool text_optional; /* a tokenizer that cannot be used is no error (show) */
     bool weights_only; /* config and tensors, no graph: an architecture whose forward does not run yet can be shown and
                           exported */
 } nb_network_options;
@@ -92,6 +109,25 @@ nb_status nb_network_open(nb_network **out, nb_store *store, const nb_name *name
                           nb_error *err);
 void nb_network_close(nb_network *net); /* NULL is fine */
 const nb_net_tensor *nb_network_find(const nb_network *net, nb_str name);
+/* A network with nothing but its text side: tokenizer, templates, special tokens. The files may be freed afterwards. */
+nb_status nb_network_from_files(nb_network **out, const nb_text_file *files, size_t n, nb_error *err);
+/* The same of a folder, of a file in one (tokenizer.json, tokenizer.model ...; templates and settings beside it count), or
+ * of a GGUF file. */
+nb_status nb_network_from_path(nb_network **out, const char *path, nb_error *err);
+/* Tokenizer and templates of GGUF metadata as files; names and bytes lie in the arena and the metadata. */
+nb_status nb_text_gguf(const nb_json *meta, nb_arena *a, nb_text_file **files, size_t *n, nb_error *err);
+/* "additional_chat_templates/NAME.jinja" of a folder, sorted; NULL: memory. */
+#define NB_TEXT_ADDITIONAL "additional_chat_templates/"
+char **nb_text_additional(const char *dir, nb_arena *a, size_t *n, nb_error *err);
+/* The tokenizer that the files make; *out NULL: none of them holds one. Errors name the file. */
+nb_status nb_text_tokenizer(nb_tokenizer **out, const nb_text_file *files, size_t n, nb_error *err);
+/* Everything in the files that cannot be used, or not as its publisher meant it; `say` gets one line for each, which
+ * names the file. */
+nb_status nb_text_check(const nb_text_file *files, size_t n, void (*say)(void *user, const char *line), void *user,
+                        nb_error *err);
+/* The template of a request as transformers chooses it: by its name (p NULL: none was given); "tool_use", if there is one
+ * and the request has tools; "default". NB_E_NOT_FOUND: no template, or none of that name; NB_E_USAGE: no default. */
+nb_status nb_network_template(const nb_network *net, nb_str name, bool tools, size_t *index, nb_error *err);
 /* The bytes of a text or JSON layer ("config.json", "chat_template.jinja"); appended to out. NB_E_NOT_FOUND. */
 nb_status nb_network_layer(nb_store *store, const nb_manifest *m, const char *name, nb_buf *out, nb_error *err);
 

@@ -1,10 +1,10 @@
-/* The text side of a model: tokenizer (prepared, else from its sources), chat template, generation defaults. */
+/* The text side of a stored model: the tokenizer, prepared or from its files; generation defaults; where a generation
+ * ends. */
 #include "model/load.h"
 
 #include <stdio.h>
 
-#define PREPARED_VERSION "nibble 0.1.0, prepared tokenizer 1"
-#define MAX_TEMPLATE     (4u << 20)
+#define MAX_PARAMETERS (4u << 20)
 
 static nb_status no_memory(nb_error *err)
 {
@@ -12,24 +12,6 @@ static nb_status no_memory(nb_error *err)
 }
 
 /* ---- tokenizer ---- */
-
-static const char *const sources[] = {"tokenizer.json", "tokenizer.model", "gguf_tokenizer.json"};
-
-/* What a tokenizer is made of: the first source there is, and tokenizer_config.json. Its key also names the program's
- * version. */
-static const nb_layer *tokenizer_source(const nb_manifest *m, char key[65])
-{
-    for (size_t i = 0; i < NB_COUNT(sources); i++) {
-        const nb_layer *layer = nb_manifest_find(m, sources[i]), *config = nb_manifest_find(m, "tokenizer_config.json");
-        if (!layer) continue;
-        char text[300];
-        int n = snprintf(text, sizeof text, "%s\n%s %s\n%s\n", PREPARED_VERSION, sources[i], layer->hex,
-                         config ? config->hex : "-");
-        nb_sha256_hex(text, (size_t)n, key);
-        return layer;
-    }
-    return NULL;
-}
 
 static bool open_prepared(nb_network *net, const char *path, const char key[65])
 {
@@ -41,30 +23,6 @@ static bool open_prepared(nb_network *net, const char *path, const char key[65])
     net->tokenizer = NULL;
     nb_file_unmap(f);
     return false;
-}
-
-static nb_status from_source(nb_network *net, nb_store *store, const nb_manifest *m, const nb_layer *layer,
-                             nb_error *err)
-{
-    nb_buf text = {0}, path = {0};
-    nb_mapped f = {.fd = -1};
-    nb_blob_path(store, layer->hex, &path);
-    const char *p = nb_buf_cstr(&path);
-    nb_status s = p ? nb_file_map(&f, p, layer->size, err) : no_memory(err);
-    const nb_json *config = net->tokenizer_config;
-    if (s == NB_OK) {
-        const char *bytes = (const char *)f.p;
-        if (layer == nb_manifest_find(m, sources[0]))
-            s = nb_tokenizer_from_json(&net->tokenizer, bytes, f.n, config, err);
-        else if (layer == nb_manifest_find(m, sources[1]))
-            s = nb_tokenizer_from_spm(&net->tokenizer, f.p, f.n, config, err);
-        else
-            s = nb_tokenizer_from_gguf(&net->tokenizer, bytes, f.n, err);
-    }
-    nb_file_unmap(&f);
-    nb_buf_free(&path);
-    nb_buf_free(&text);
-    return s;
 }
 
 /* Best effort: a store that cannot be written to still serves its models. */
@@ -79,70 +37,14 @@ static void save_prepared(const nb_network *net, const char *dir, const char *pa
     nb_buf_free(&out);
 }
 
-static nb_status load_tokenizer(nb_network *net, nb_store *store, const nb_manifest *m, nb_error *err)
+static nb_status load_tokenizer(nb_network *net, nb_store *store, const nb_text_files *f, nb_error *err)
 {
-    char key[65];
-    const nb_layer *layer = tokenizer_source(m, key);
-    if (!layer) return NB_OK;
     char *dir = nb_arena_printf(net->arena, "%s/cache", nb_store_root(store)),
-         *path = nb_arena_printf(net->arena, "%s/cache/tokenizer-%s", nb_store_root(store), key);
+         *path = nb_arena_printf(net->arena, "%s/cache/tokenizer-%s", nb_store_root(store), f->key);
     if (!dir || !path) return no_memory(err);
-    if (open_prepared(net, path, key)) return NB_OK;
-    nb_status s = from_source(net, store, m, layer, err);
-    if (s != NB_OK) return s;
-    save_prepared(net, dir, path, key);
-    return NB_OK;
-}
-
-/* ---- chat template ---- */
-
-/* A template in JSON: a string, or a list of {name, template} whose "default" one counts, else the first. */
-static nb_str template_of(const nb_json *v)
-{
-    nb_str s = {NULL, 0}, name, first = {NULL, 0};
-    if (nb_json_str(v, &s)) return s;
-    for (size_t i = 0; nb_json_is(v, NB_JSON_ARRAY) && i < v->count; i++) {
-        const nb_json *one = nb_json_at(v, i);
-        if (!nb_json_str(nb_json_get(one, "template"), &s)) continue;
-        if (!first.p) first = s;
-        if (nb_json_str(nb_json_get(one, "name"), &name) && nb_str_is(name, "default")) return s;
-    }
-    return first;
-}
-
-static nb_status text_layer(nb_network *net, nb_store *store, const nb_manifest *m, const char *media, const char *name,
-                            nb_str *out, nb_error *err)
-{
-    const nb_layer *layer = NULL;
-    for (size_t i = 0; i < m->n_layers && !layer; i++)
-        if (media ? nb_str_is(m->layers[i].media_type, media) : nb_str_is(m->layers[i].name, name))
-            layer = &m->layers[i];
-    *out = (nb_str){NULL, 0};
-    if (!layer) return NB_OK;
-    nb_buf path = {0}, text = {0};
-    nb_blob_path(store, layer->hex, &path);
-    const char *p = nb_buf_cstr(&path);
-    nb_status s = p ? nb_file_read(&text, p, MAX_TEMPLATE, err) : no_memory(err);
-    if (s == NB_OK) *out = nb_arena_str(net->arena, nb_buf_str(&text));
-    if (s == NB_OK && !out->p) s = no_memory(err);
-    nb_buf_free(&path);
-    nb_buf_free(&text);
-    return s;
-}
-
-/* An override in the manifest, chat_template.jinja, tokenizer_config.json, chat_template.json: the first that is there.
- */
-static nb_status load_template(nb_network *net, nb_store *store, const nb_manifest *m, nb_error *err)
-{
-    const nb_json *doc;
-    nb_status s = text_layer(net, store, m, NB_MEDIA_TEMPLATE, NULL, &net->chat_template, err);
-    if (s == NB_OK && !net->chat_template.p)
-        s = text_layer(net, store, m, NULL, "chat_template.jinja", &net->chat_template, err);
-    if (s != NB_OK || net->chat_template.p) return s;
-    net->chat_template = template_of(nb_json_get(net->tokenizer_config, "chat_template"));
-    if (net->chat_template.p) return NB_OK;
-    s = nb_net_load_json(net, store, m, "chat_template.json", &doc, err);
-    if (s == NB_OK) net->chat_template = template_of(nb_json_get(doc, "chat_template"));
+    if (open_prepared(net, path, f->key)) return NB_OK;
+    nb_status s = nb_text_tokenizer(&net->tokenizer, f->v, f->n, err);
+    if (s == NB_OK && net->tokenizer) save_prepared(net, dir, path, f->key);
     return s;
 }
 
@@ -191,6 +93,28 @@ static nb_status read_suppressed(nb_network *net, const nb_json *list, nb_error 
     return NB_OK;
 }
 
+/* What the user gave at import, a layer of its own kind. */
+static nb_status read_parameters(nb_network *net, nb_store *store, const nb_manifest *m, nb_error *err)
+{
+    const nb_layer *layer = NULL;
+    for (size_t i = 0; i < m->n_layers && !layer; i++)
+        if (nb_str_is(m->layers[i].media_type, NB_MEDIA_PARAMS)) layer = &m->layers[i];
+    if (!layer) return NB_OK;
+    nb_buf path = {0}, text = {0};
+    nb_json_doc own;
+    nb_blob_path(store, layer->hex, &path);
+    const char *p = nb_buf_cstr(&path);
+    nb_status s = p ? nb_file_read(&text, p, MAX_PARAMETERS, err) : no_memory(err);
+    if (s == NB_OK) s = nb_json_parse(&own, text.p, text.n, "parameters", NULL, err);
+    if (s == NB_OK) {
+        read_generation(&net->generation, own.root);
+        nb_json_free(&own);
+    }
+    nb_buf_free(&path);
+    nb_buf_free(&text);
+    return s;
+}
+
 static nb_status load_generation(nb_network *net, nb_store *store, const nb_manifest *m, nb_error *err)
 {
     const nb_json *doc;
@@ -198,15 +122,7 @@ static nb_status load_generation(nb_network *net, nb_store *store, const nb_mani
     if (s != NB_OK) return s;
     read_generation(&net->generation, doc);
     if ((s = read_suppressed(net, nb_json_get(doc, "suppress_tokens"), err)) != NB_OK) return s;
-    nb_str params;
-    s = text_layer(net, store, m, NB_MEDIA_PARAMS, NULL, &params, err);
-    if (s != NB_OK || !params.p) return s;
-    nb_json_doc own;
-    s = nb_json_parse(&own, params.p, params.n, "parameters", NULL, err);
-    if (s != NB_OK) return s;
-    read_generation(&net->generation, own.root);
-    nb_json_free(&own);
-    return NB_OK;
+    return read_parameters(net, store, m, err);
 }
 
 /* ---- where a generation ends ---- */
@@ -245,11 +161,20 @@ static void find_ends(nb_network *net)
             add_end(net, nb_tokenizer_find(t, nb_str_of(end_texts[i])));
 }
 
-nb_status nb_net_load_text(nb_network *net, nb_store *store, const nb_manifest *m, bool no_tokenizer, nb_error *err)
+nb_status nb_net_load_text(nb_network *net, nb_store *store, const nb_manifest *m, const nb_network_options *o,
+                           nb_error *err)
 {
-    nb_status s = nb_net_load_json(net, store, m, "tokenizer_config.json", &net->tokenizer_config, err);
-    if (s == NB_OK && !no_tokenizer) s = load_tokenizer(net, store, m, err);
+    nb_text_files f;
+    nb_status s = nb_text_files_map(&f, store, m, net->arena, err);
+    if (s == NB_OK && !o->no_tokenizer) {
+        s = load_tokenizer(net, store, &f, err);
+        if (s != NB_OK && o->text_optional) {
+            if (err) net->tokenizer_error = *err;
+            s = NB_OK;
+        }
+    }
     if (s == NB_OK) find_ends(net);
-    if (s == NB_OK) s = load_template(net, store, m, err);
+    if (s == NB_OK) s = nb_net_load_chat(net, f.v, f.n, err);
+    nb_text_files_unmap(&f);
     return s == NB_OK ? load_generation(net, store, m, err) : s;
 }

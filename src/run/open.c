@@ -63,6 +63,18 @@ static nb_status make_cache(nb_model *m, nb_error *err)
     return nb_cache_new(&m->cache, &o, err);
 }
 
+/* A template that does not parse matters only to those who use it. */
+static nb_status parse_templates(nb_model *m, nb_error *err)
+{
+    const nb_network *net = m->net;
+    m->templates = calloc(net->n_templates + 1, sizeof *m->templates);
+    if (!m->templates) return nb_fail(err, NB_E_NO_MEMORY, "no memory for the chat templates");
+    for (size_t i = 0; i < net->n_templates; i++)
+        nb_template_parse(&m->templates[i].t, net->templates[i].text.p, net->templates[i].text.n,
+                          &m->templates[i].error);
+    return NB_OK;
+}
+
 nb_status nb_run_open(nb_model **out, const char *name, const nb_model_options *o, nb_error *err)
 {
     uint64_t start = nb_now_ns();
@@ -72,7 +84,7 @@ nb_status nb_run_open(nb_model **out, const char *name, const nb_model_options *
     pthread_mutex_init(&m->lock, NULL);
     atomic_init(&m->users, 1);
     nb_name parsed;
-    nb_network_options no = {.resident = o && o->resident};
+    nb_network_options no = {.resident = o && o->resident, .text_optional = true}; /* ids run without one */
     nb_status st = read_options(m, o, err);
     if (st == NB_OK) st = nb_name_parse(&parsed, name, err);
     if (st == NB_OK) st = nb_store_open(&m->store, o ? o->store : NULL, err);
@@ -87,8 +99,7 @@ nb_status nb_run_open(nb_model **out, const char *name, const nb_model_options *
     m->usable = m->net->config.vocab;
     if (m->net->tokenizer && (int64_t)nb_tokenizer_size(m->net->tokenizer) < m->usable)
         m->usable = (int32_t)nb_tokenizer_size(m->net->tokenizer);
-    if (m->net->chat_template.p) /* a template that does not parse matters only to those who use it */
-        nb_template_parse(&m->chat_template, m->net->chat_template.p, m->net->chat_template.n, &m->template_error);
+    if ((st = parse_templates(m, err)) != NB_OK) goto fail;
     m->load_ns = nb_now_ns() - start;
     *out = m;
     return NB_OK;
@@ -100,7 +111,8 @@ fail:
 void nb_run_close(nb_model *m)
 {
     if (!m || atomic_fetch_sub(&m->users, 1) > 1) return;
-    nb_template_free(m->chat_template);
+    for (size_t i = 0; m->templates && i < m->net->n_templates; i++) nb_template_free(m->templates[i].t);
+    free(m->templates);
     nb_cache_free(m->cache);
     if (m->plan) m->backend->plan_free(m->plan);
     nb_network_close(m->net);

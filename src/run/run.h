@@ -24,8 +24,10 @@ struct nb_model {
     const nb_backend *backend;
     nb_plan *plan;
     nb_cache *cache;
-    nb_template *chat_template; /* NULL: none, or it did not parse (template_error) */
-    nb_error template_error;
+    struct nb_parsed_template {
+        nb_template *t; /* NULL: it did not parse */
+        nb_error error;
+    } * templates; /* beside net->templates */
     nb_plan_options options;
     uint64_t load_ns;
     int32_t usable; /* ids that may be sampled */

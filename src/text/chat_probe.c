@@ -43,6 +43,8 @@ enum { WITH_TOOLS = 1, WITH_DOCUMENTS = 2 };
 /* Hostile templates get little time; there are about twenty probes. */
 static const nb_render_limits probe_limits = {.steps = 300000, .output_bytes = 1 << 20, .memory_bytes = 64 << 20};
 static const int64_t probe_now = 1767323045;
+#define TOKEN(name, text) {{name, sizeof name - 1}, {text, sizeof text - 1}}
+static const nb_chat_token probe_tokens[] = {TOKEN("bos_token", "<s>"), TOKEN("eos_token", "</s>"), TOKEN("unk_token", "<unk>"), TOKEN("pad_token", "<pad>")};
 
 static jval probe_messages(jctx *j, const void *user)
 {
@@ -69,9 +71,8 @@ static bool render(const nb_template *t, const nb_chat_caps *c, const char *mess
         nb_chat_request r = {.tools = with == WITH_TOOLS ? extra.root : NULL,
                              .documents = with == WITH_DOCUMENTS ? extra.root : NULL,
                              .add_generation_prompt = true,
-                             .bos_token = NB_LIT("<s>"),
-                             .eos_token = NB_LIT("</s>"),
-                             .pad_token = NB_LIT("<pad>")};
+                             .tokens = probe_tokens,
+                             .n_tokens = NB_COUNT(probe_tokens)};
         nb_chat_job job = {.t = t,
                            .r = &r,
                            .messages = probe_messages,

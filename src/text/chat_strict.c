@@ -205,14 +205,9 @@ static bool fill(jctx *j, const void *user)
 {
     nb_chat_job *job = *(nb_chat_job *const *)user;
     const nb_chat_request *r = job->r;
-    const struct {
-        const char *name;
-        nb_str text;
-    } tokens[] = {{"bos_token", r->bos_token}, {"eos_token", r->eos_token}, {"pad_token", r->pad_token}};
-    for (size_t i = 0; i < NB_COUNT(tokens); i++) {
-        if (tokens[i].text.p &&
-            !nbj_define(j, tokens[i].name, nbj_str_ref(j, tokens[i].text.p, tokens[i].text.n, true)))
-            return false;
+    for (size_t i = 0; i < r->n_tokens; i++) {
+        nb_str text = r->tokens[i].text;
+        if (!nbj_define_str(j, r->tokens[i].name, nbj_str_ref(j, text.p, text.n, true))) return false;
     }
     for (uint32_t i = 0; r->variables && r->variables->type == NB_JSON_OBJECT && i < r->variables->count; i++) {
         if (!nbj_define_str(j, r->variables->keys[i], nbj_from_json(j, &r->variables->items[i], false))) return false;
@@ -235,7 +230,9 @@ nb_status nb_chat_run(nb_chat_job *job, const int64_t *now, nb_arena *arena, nb_
             "chat template: ValueError: continue_final_message and add_generation_prompt cannot both be set");
     nbj_options o = {.fill = fill, .user = &job, .limits = job->limits, .now = now, .extend = job->extend};
     nb_status s = nbj_render(job->t, &o, arena, out, err);
-    return s == NB_OK && job->r->continue_final_message ? cut_at_tag(job, out, err) : s;
+    if (s == NB_OK && job->r->continue_final_message) s = cut_at_tag(job, out, err);
+    for (size_t i = 0; s == NB_OK && job->r->trust_content && i < out->n; i++) out->spans[i].trusted = true;
+    return s;
 }
 
 nb_status nb_chat_render_strict(const nb_template *t, const nb_chat_request *r, const int64_t *now, nb_arena *arena,

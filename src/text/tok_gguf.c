@@ -97,6 +97,12 @@ static nb_status read_merges(nb_tok_build *b, const source *s)
 
 static void specials(nb_tok_build *b, const source *s, bool bos, bool eos)
 {
+    static const char *const keys[NB_SPECIAL_COUNT] = {"bos_token_id", "eos_token_id", "unknown_token_id", "seperator_token_id",
+                                                       "padding_token_id", "cls_token_id", "mask_token_id"};
+    for (int i = 0; i < NB_SPECIAL_COUNT; i++) {
+        uint32_t id = token_id(s, keys[i]);
+        if (id != NB_TOK_NONE) b->meta.special[i] = nb_tok_build_str(b, b->token[id]);
+    }
     uint32_t sep = token_id(s, "seperator_token_id"); /* spelt so in the files */
     b->meta.bos = token_id(s, "bos_token_id"), b->meta.eos = token_id(s, "eos_token_id");
     uint32_t first = b->meta.bos, last = b->meta.eos;
@@ -131,8 +137,7 @@ static nb_status load_bpe(nb_tok_build *b, const source *s, nb_str pre, nb_token
     nb_status st;
     if ((st = read_tokens(b, s, false)) || (st = read_merges(b, s)) || (st = add_tokens(b, s, true))) return st;
     if (!pre.p) nb_json_str(nb_json_get(s->root, "pre"), &pre);
-    if (!nb_tok_gguf_pre(b, pre, &flags))
-        nb_log(1, "gguf tokenizer: pre-tokenizer '%.*s' is unknown; the text is cut in a general way, and tokens may differ from the publisher's", NB_FMT_STR(pre));
+    if (!nb_tok_gguf_pre(b, pre, &flags)) b->meta.unknown_pre = nb_tok_build_str(b, pre.n ? pre : NB_LIT("(none)"));
     b->meta.model = NB_TM_BPE;
     b->meta.ignore_merges = (flags & NB_PRE_WHOLE) != 0;
     if (flags & NB_PRE_NFC) nb_tok_build_step(b, &b->norm, &(nb_tok_step){.kind = NB_TN_FORM, .a = {NB_NFC}});

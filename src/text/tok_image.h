@@ -9,7 +9,7 @@
 
 #include "text/tokenizer.h"
 
-enum { NB_TOK_IMAGE_VERSION = 2, NB_TOK_MAX_IDS = 1 << 22, NB_TOK_MAX_TOKEN = 1 << 16 };
+enum { NB_TOK_IMAGE_VERSION = 3, NB_TOK_MAX_IDS = 1 << 22, NB_TOK_MAX_TOKEN = 1 << 16 };
 #define NB_TOK_NONE UINT32_MAX
 
 enum { NB_TM_BPE, NB_TM_UNIGRAM, NB_TM_WORDPIECE, NB_TM_WORDLEVEL, NB_TM_SP_BPE, NB_TM_SP_UNIGRAM, NB_TM_COUNT };
@@ -99,6 +99,8 @@ typedef struct nb_tok_meta {
     uint32_t max_chars;   /* WordPiece */
     uint32_t pair_bits;   /* log2 of the bits in the pair filter, 0: none. byte_level_last: 16, first byte << 8 | second */
     nb_tok_ref prefix, suffix, unk_surface;
+    nb_tok_ref special[NB_SPECIAL_COUNT]; /* n 0: the file names none */
+    nb_tok_ref unknown_pre;               /* GGUF */
     uint8_t fuse_unk, byte_fallback, ignore_merges, no_merges, join_space, byte_level_last;
     /* SentencePiece */
     uint8_t sp_dummy_prefix, sp_remove_extra, sp_escape, sp_suffix, sp_prefix_every; /* prefix_every: GGUF, after each control token */

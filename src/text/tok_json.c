@@ -245,6 +245,7 @@ nb_status nb_tokenizer_from_json(nb_tokenizer **out, const char *p, size_t n, co
     if ((st = nb_tok_json_pre(&b, nb_json_get(doc.root, "pre_tokenizer"), 0, err))) goto end;
     if ((st = nb_tok_json_post(&b, nb_json_get(doc.root, "post_processor"), 0, err))) goto end;
     if ((st = nb_tok_json_decoder(&b, nb_json_get(doc.root, "decoder"), 0, err))) goto end;
+    b.meta.special[NB_SPECIAL_PAD] = nb_tok_build_str(&b, text(nb_json_get(doc.root, "padding"), "pad_token"));
     nb_tok_json_config(&b, config);
     choose_byte_level(&b);
     st = nb_tok_build_finish(&b, out, err);

@@ -69,7 +69,8 @@ static nb_status check_meta(nb_tokenizer *t, nb_error *err)
     bool ok = m->model < NB_TM_COUNT && m->ids <= NB_TOK_MAX_IDS && m->ranks <= NB_TOK_MAX_IDS && range_ok(m->norm_at, m->norm_n, steps) && range_ok(m->pre_at, m->pre_n, steps) &&
               range_ok(m->dec_at, m->dec_n, steps) && range_ok(m->single_at, m->single_n, items) && range_ok(m->pair_at, m->pair_n, items) &&
               id_ok(m->unk, m) && id_ok(m->bos, m) && id_ok(m->eos, m) && text_ok(t, m->prefix, strings) && text_ok(t, m->suffix, strings) &&
-              text_ok(t, m->unk_surface, strings) && ref_ok(m->sp_charsmap, strings) && nb_tok_charsmap_check(nb_tok_str(t, m->sp_charsmap), NULL) == NB_OK && (m->pair_bits == 0 || (m->pair_bits >= 6 && m->pair_bits <= 30));
+              text_ok(t, m->unk_surface, strings) && text_ok(t, m->unknown_pre, strings) && ref_ok(m->sp_charsmap, strings) && nb_tok_charsmap_check(nb_tok_str(t, m->sp_charsmap), NULL) == NB_OK && (m->pair_bits == 0 || (m->pair_bits >= 6 && m->pair_bits <= 30));
+    for (int i = 0; ok && i < NB_SPECIAL_COUNT; i++) ok = text_ok(t, m->special[i], strings);
     for (int i = 0; ok && i < 256; i++) ok = id_ok(m->byte_id[i], m) && id_ok(m->symbol_id[i], m);
     for (uint64_t i = 0; ok && i < steps; i++) ok = step_ok(t, &t->steps[i], strings);
     for (uint64_t i = 0; ok && i < items; i++) ok = t->items[i].id >= -2 && (t->items[i].id < 0 || (uint32_t)t->items[i].id < m->ids);
@@ -288,6 +289,10 @@ nb_str nb_tokenizer_token(const nb_tokenizer *t, int32_t id)
     const nb_tok_added *a = (t->tok_flags[id] & NB_TF_USER) ? nb_tok_added_of(t, (uint32_t)id) : NULL;
     return a ? nb_tok_str(t, a->content) : nb_tok_valid_text(t, (uint32_t)id);
 }
+
+static nb_str given(const nb_tokenizer *t, nb_tok_ref r) { return r.n ? nb_tok_str(t, r) : (nb_str){0}; }
+nb_str nb_tokenizer_special(const nb_tokenizer *t, int which) { return given(t, t->meta->special[which]); }
+nb_str nb_tokenizer_unknown_pre(const nb_tokenizer *t) { return given(t, t->meta->unknown_pre); }
 
 int32_t nb_tokenizer_find(const nb_tokenizer *t, nb_str token)
 {

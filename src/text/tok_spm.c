@@ -199,6 +199,9 @@ nb_status nb_tokenizer_from_spm(nb_tokenizer **out, const void *p, size_t n, con
     b.meta.sp_charsmap = nb_tok_build_str(&b, s.charsmap);
     if (s.bos >= 0 && s.bos < b.tokens && (b.flags[s.bos] & NB_TF_CONTROL)) b.meta.bos = (uint32_t)s.bos;
     if (s.eos >= 0 && s.eos < b.tokens && (b.flags[s.eos] & NB_TF_CONTROL)) b.meta.eos = (uint32_t)s.eos;
+    const uint32_t own[] = {b.meta.bos, b.meta.eos, b.meta.unk};
+    for (uint32_t i = 0; i < NB_COUNT(own); i++)
+        if (own[i] != NB_TOK_NONE) b.meta.special[i] = nb_tok_build_str(&b, b.token[own[i]]);
     nb_tok_json_config(&b, config);
     templates(&b, config);
     st = nb_tok_sp_finish(&b, out, err);

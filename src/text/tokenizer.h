@@ -28,6 +28,11 @@ void nb_tokenizer_free(nb_tokenizer *t);
 uint32_t nb_tokenizer_size(const nb_tokenizer *t); /* 1 + highest id that has a token: ids at and beyond it are never sampled */
 int32_t nb_tokenizer_bos(const nb_tokenizer *t);   /* -1: none */
 int32_t nb_tokenizer_eos(const nb_tokenizer *t);
+/* Special tokens that the tokenizer's own file names: those of SentencePiece and GGUF files, and the pad token of tokenizer.json's "padding". p NULL: none. Owned by t. */
+enum { NB_SPECIAL_BOS, NB_SPECIAL_EOS, NB_SPECIAL_UNK, NB_SPECIAL_SEP, NB_SPECIAL_PAD, NB_SPECIAL_CLS, NB_SPECIAL_MASK, NB_SPECIAL_COUNT };
+nb_str nb_tokenizer_special(const nb_tokenizer *t, int which);
+/* A GGUF file's name of its pre-tokenizer where it is not known: the text is then cut in a general way. p NULL: known. */
+nb_str nb_tokenizer_unknown_pre(const nb_tokenizer *t);
 int32_t nb_tokenizer_find(const nb_tokenizer *t, nb_str token); /* id of an exact token (vocabulary spelling), -1 */
 /* Vocabulary spelling of id; p == NULL for an id without one. Owned by t. */
 nb_str nb_tokenizer_token(const nb_tokenizer *t, int32_t id);

@@ -288,6 +288,38 @@ static void ids_beyond_the_tokenizer_are_masked(void **state)
     nb_model_close(m);
 }
 
+/* Which template a request gets, and what it sees of the special tokens. */
+static void named_templates(void **state)
+{
+    (void)state;
+    static const char config[] =
+        "{\"unk_token\":\"h\",\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"cd{{ unk_token }}\"},{\"name\":"
+        "\"default\",\"template\":\"ab{{ unk_token }}\"},{\"name\":\"bad\",\"template\":\"{% oops\"}]}";
+    static const struct {
+        const char *request, *prompt;
+    } rows[] = {{"{\"messages\":[]}", "abh"},
+                {"{\"messages\":[],\"tools\":null}", "abh"},
+                {"{\"messages\":[],\"tools\":[]}", "cdh"},
+                {"{\"messages\":[],\"tools\":[{\"type\":\"function\"}],\"unk_token\":\"e\"}", "cde"}};
+    char dir[200];
+    copy_model(model_of_type("llama"), "named", NULL, dir);
+    write_file(dir, "tokenizer.json", tiny_tokenizer, sizeof tiny_tokenizer - 1);
+    write_file(dir, "tokenizer_config.json", config, sizeof config - 1);
+    nb_model *m = open_dir(dir, "named", 0, 1);
+    for (size_t i = 0; i < NB_COUNT(rows); i++) {
+        int32_t *ids = NULL;
+        size_t n = 0;
+        char *text = NULL;
+        nb_error err = {0};
+        assert_int_equal(nb_chat_encode(m, rows[i].request, strlen(rows[i].request), &ids, &n, &text, &err), NB_OK);
+        assert_string_equal(text, rows[i].prompt);
+        assert_int_equal(n, 2);
+        nb_free(ids);
+        nb_free(text);
+    }
+    nb_model_close(m);
+}
+
 /* The same with control tokens, a user's token and a chat template that puts them around messages. */
 static void chat_model(char dir[200])
 {
@@ -412,7 +444,7 @@ int main(void)
         cmocka_unit_test(sizes_of_structs),
         cmocka_unit_test(wrong_arguments),
         cmocka_unit_test(the_last_session_closes_the_model),
-        cmocka_unit_test(ids_beyond_the_tokenizer_are_masked),
+        cmocka_unit_test(ids_beyond_the_tokenizer_are_masked), cmocka_unit_test(named_templates),
         cmocka_unit_test(a_growing_prompt_is_encoded_like_a_new_one),
         cmocka_unit_test(suppressed_ids_are_never_drawn),
     };

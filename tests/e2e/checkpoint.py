@@ -69,6 +69,35 @@ def copy(src, dst, config=None, tensors=None, header=None, tokenizer=False):
     return dst
 
 
+def gguf(path, meta, tensors=None):
+    """A GGUF file. meta: strings, ints (u32), floats (f32), bools, lists of one of these; tensors: {name: (dims, bytes)}, all F32."""
+    def string(s):
+        s = s.encode()
+        return struct.pack("<Q", len(s)) + s
+
+    def value(v):
+        if isinstance(v, list):
+            items = [value(x) for x in v]
+            return 9, struct.pack("<IQ", items[0][0], len(v)) + b"".join(x for _, x in items)
+        if isinstance(v, str):
+            return 8, string(v)
+        if isinstance(v, bool):
+            return 7, struct.pack("<?", v)
+        return (6, struct.pack("<f", v)) if isinstance(v, float) else (4, struct.pack("<I", v))
+
+    head, data, tensors = b"", b"", tensors or {}
+    for k, v in meta.items():
+        kind, packed = value(v)
+        head += string(k) + struct.pack("<I", kind) + packed
+    for name, (dims, raw) in tensors.items():
+        head += string(name) + struct.pack("<I", len(dims)) + struct.pack(f"<{len(dims)}Q", *dims) + struct.pack("<IQ", 0, len(data))
+        data += raw + bytes(-len(raw) % 32)
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(meta)) + head
+    with open(path, "wb") as f:
+        f.write(head + bytes(-len(head) % 32) + data)
+    return path
+
+
 def big(dst, layers=10, hidden=512, ffn=2048, vocab=8192, tokenizer=True):
     """A llama of about 90 MB of BF16 whose values are all small and finite."""
     os.makedirs(dst)

@@ -31,9 +31,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (nb_json_parse(&doc, text, text == empty ? 2 : size - n - 1, "variables", &json, &err) == NB_OK) {
         nb_arena *a = nb_arena_new(0);
         if (a && nb_template_render(t, doc.root, &lim, &now, a, &p, &err) == NB_OK) check(&p);
+        static const nb_chat_token bos = {{"bos_token", 9}, {"<s>", 3}};
         nb_chat_request r = {.messages = nb_json_get(doc.root, "messages"),
                              .tools = nb_json_get(doc.root, "tools"),
-                             .bos_token = NB_LIT("<s>")};
+                             .tokens = &bos,
+                             .n_tokens = 1};
         nb_json_bool(nb_json_get(doc.root, "continue_final_message"), &r.continue_final_message);
         bool small = n < 400; /* the chat layers have no limits of the caller: short templates only */
         if (a && small && r.messages && !memmem(data, n, "range", 5) &&

@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
 """Compares the strict chat layer with transformers on invented conversations, for every template of a folder.
 
-usage: chat_diff.py DRIVER TEMPLATES [--count 3000] [--seed 1] [--show 10]
+usage: chat_diff.py DRIVER TEMPLATES [--count 3000] [--tokens 300] [--seed 1] [--show 10]
 DRIVER is the program built from tests/tools/jinja_driver.c; TEMPLATES holds *.jinja files. Needs jinja2 and transformers.
+Before that, which special tokens a template sees, for --tokens pairs of tokenizer_config.json and special_tokens_map.json.
 Text must be equal; where transformers fails, the layer must fail, with the template's own words for TemplateError."""
 import argparse
 import copy
 import datetime
+import itertools
 import json
 import os
 import random
 import subprocess
 import sys
+import tempfile
 import warnings
 
+from transformers import AutoTokenizer
 from transformers.utils import chat_template_utils as u
 
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5)
@@ -121,6 +125,65 @@ def reference(text, c):
         u._compile_jinja_template = old
 
 
+# ---- which special tokens a template sees ----
+STANDARD = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"]
+NAMES = STANDARD + ["image_token", "boi_token", "think", "additional_special_tokens", "extra_special_tokens"]
+TOKENIZER = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None, "pre_tokenizer": {"type": "Whitespace"},
+             "post_processor": None, "decoder": None, "model": {"type": "WordLevel", "vocab": {"<unk>": 0, "a": 1}, "unk_token": "<unk>"}}
+
+
+def token_files(r):
+    """A random tokenizer_config.json and special_tokens_map.json (or None)."""
+    number = itertools.count()
+
+    def flags(content, kind):
+        return {"content": content, "lstrip": False, "normalized": False, "rstrip": False, "single_word": False, **kind}
+
+    def value(kind):
+        text = f"<{next(number)}>"
+        return r.choice([text, text, flags(text, kind), None])
+
+    config, tokens = {}, {}
+    for name in NAMES[:9]:
+        if r.random() < .5:
+            config[name] = value({"__type": "AddedToken"})
+        if r.random() < .5:
+            tokens[name] = value({})
+    for file in (config, tokens):
+        for name in ("additional_special_tokens", "extra_special_tokens"):
+            k = r.random()
+            if k < .2:
+                file[name] = [f"<{next(number)}>"]
+            elif k < .4 and not (file is tokens and name[0] == "a"):
+                file[name] = {n: f"<{next(number)}>" for n in r.sample(["image_token", "think", "boi_token"], 2)}
+    if r.random() < .4:
+        config["added_tokens_decoder"] = {str(2 + i): flags(f"<{i}>", {"special": True}) for i in range(2)}
+    if r.random() < .2:
+        config["add_bos_token"] = True
+    return config, tokens if r.random() < .8 else None
+
+
+def diff_tokens(driver, r, count):
+    text = "".join("%s={{ %s }};" % (n, n) for n in NAMES)
+    bad = 0
+    for _ in range(count):
+        config, tokens = token_files(r)
+        with tempfile.TemporaryDirectory() as d:
+            for name, content in (("tokenizer.json", TOKENIZER), ("tokenizer_config.json", config), ("special_tokens_map.json", tokens)):
+                if content is not None:
+                    with open(os.path.join(d, name), "w") as f:
+                        json.dump(content, f)
+            want = AutoTokenizer.from_pretrained(d).apply_chat_template([{"role": "user", "content": ""}], chat_template=text, tokenize=False)
+        driver.stdin.write(json.dumps({"t": text, "c": {"messages": []}, "tokenizer_config": config, "special_tokens_map": tokens}) + "\n")
+        driver.stdin.flush()
+        got = json.loads(driver.stdout.readline())
+        if got.get("output") != want:
+            bad += 1
+            print(json.dumps(config), json.dumps(tokens), f"\n  transformers {want}\n  nibble       {got}")
+    print(f"{count} pairs of token files: {bad} differ")
+    return bad
+
+
 def words(s):
     return "".join(c if ord(c) >= 32 and c != "\x7f" else "?" for c in s)
 
@@ -130,6 +193,7 @@ def main():
     p.add_argument("driver")
     p.add_argument("templates")
     p.add_argument("--count", type=int, default=3000)
+    p.add_argument("--tokens", type=int, default=300)
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--show", type=int, default=10)
     a = p.parse_args()
@@ -139,12 +203,13 @@ def main():
     texts = {n: open(os.path.join(a.templates, n), newline="", encoding="utf-8").read() for n in names}
     driver = subprocess.Popen([a.driver], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     now = int(NOW.replace(tzinfo=datetime.timezone.utc).timestamp())
+    missed = diff_tokens(driver, r, a.tokens)
     bad = errors = 0
     for i in range(a.count):
         name = names[i % len(names)]
         c = Conversation(r).request()
         ref = reference(texts[name], c)
-        driver.stdin.write(json.dumps({"t": texts[name], "c": c, "now": now}) + "\n")
+        driver.stdin.write(json.dumps({"t": texts[name], "c": c, "now": now, "tokenizer_config": {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}}) + "\n")
         driver.stdin.flush()
         got = json.loads(driver.stdout.readline())
         errors += "error" in ref
@@ -159,7 +224,7 @@ def main():
                 print("  nibble      ", repr(got)[-700:])
     driver.stdin.close()
     print(f"{a.count} conversations with {len(names)} templates, {errors} of them errors: {bad} differ")
-    return 1 if bad else 0
+    return 1 if bad or missed else 0
 
 
 if __name__ == "__main__":

@@ -13,6 +13,10 @@
 
 #include <cmocka.h>
 
+/* The tokens of the recorded outputs. */
+static const nb_chat_token test_tokens[] = {
+    {{"bos_token", 9}, {"<s>", 3}}, {{"eos_token", 9}, {"</s>", 4}}, {{"pad_token", 9}, {"<pad>", 5}}};
+
 /* 2026-01-02 03:04:05, the moment of the recorded outputs. */
 static const int64_t test_now = 1767323045;
 

@@ -75,8 +75,10 @@ static void one_prompt(const nb_template *t, const nb_json *c, const hostile *h,
     nb_arena *a = nb_arena_new(0);
     nb_error err = {0};
     nb_prompt p = {0};
+    const nb_chat_token tokens[] = {{NB_LIT("bos_token"), nb_tokenizer_token(h->t, nb_tokenizer_bos(h->t))}, {NB_LIT("eos_token"), nb_tokenizer_token(h->t, nb_tokenizer_eos(h->t))}};
+    size_t n_tokens = !tokens[0].text.p ? 0 : !tokens[1].text.p ? 1 : 2;
     nb_chat_request r = {.messages = nb_json_get(c, "messages"), .tools = nb_json_get(c, "tools"), .documents = nb_json_get(c, "documents"), .variables = c,
-                         .bos_token = nb_tokenizer_token(h->t, nb_tokenizer_bos(h->t)), .eos_token = nb_tokenizer_token(h->t, nb_tokenizer_eos(h->t))};
+                         .tokens = tokens, .n_tokens = n_tokens};
     nb_json_bool(nb_json_get(c, "add_generation_prompt"), &r.add_generation_prompt);
     nb_json_bool(nb_json_get(c, "continue_final_message"), &r.continue_final_message);
     const int64_t now = 1767323045;

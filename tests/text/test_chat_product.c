@@ -20,7 +20,7 @@ static const char *render(const char *t, const char *messages, const char *tools
     assert_int_equal(nb_json_parse(&doc, messages, strlen(messages), "messages", NULL, &err), NB_OK);
     if (tools) assert_int_equal(nb_json_parse(&tool_doc, tools, strlen(tools), "tools", NULL, &err), NB_OK);
     nb_status s = nb_template_parse(&tpl, t, strlen(t), &err);
-    nb_chat_request r = {.messages = doc.root, .tools = tools ? tool_doc.root : NULL, .bos_token = NB_LIT("<s>")};
+    nb_chat_request r = {.messages = doc.root, .tools = tools ? tool_doc.root : NULL, .tokens = test_tokens, .n_tokens = 1};
     if (s == NB_OK) s = nb_chat_render(tpl, &r, &test_now, a, &p, &err);
     for (size_t i = 0; i < p.n; i++) {
         if (spans && !p.spans[i].trusted) nb_buf_add_cstr(&out, "‹");

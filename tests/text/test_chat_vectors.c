@@ -56,9 +56,8 @@ static nb_chat_request request_of(nb_arena *a, const nb_json *c)
                          .tools = nb_json_get(c, "tools"),
                          .documents = nb_json_get(c, "documents"),
                          .variables = vars,
-                         .bos_token = NB_LIT("<s>"),
-                         .eos_token = NB_LIT("</s>"),
-                         .pad_token = NB_LIT("<pad>")};
+                         .tokens = test_tokens,
+                         .n_tokens = NB_COUNT(test_tokens)};
     nb_json_bool(nb_json_get(c, "add_generation_prompt"), &r.add_generation_prompt);
     nb_json_bool(nb_json_get(c, "continue_final_message"), &r.continue_final_message);
     return r;
@@ -255,9 +254,8 @@ static void test_speed(void **state)
     nb_chat_request r = {.messages = messages_doc.root,
                          .tools = tools_doc.root,
                          .add_generation_prompt = true,
-                         .bos_token = NB_LIT("<s>"),
-                         .eos_token = NB_LIT("</s>"),
-                         .pad_token = NB_LIT("<pad>")};
+                         .tokens = test_tokens,
+                         .n_tokens = NB_COUNT(test_tokens)};
     double worst = 0, sum = 0;
     uint32_t n = 0;
     char slowest[128] = "";

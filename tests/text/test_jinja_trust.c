@@ -158,7 +158,8 @@ static void test_chat(void **state)
                          .tools = nb_json_get(doc.root, "tools"),
                          .variables = nb_json_get(doc.root, "x"),
                          .add_generation_prompt = true,
-                         .bos_token = NB_LIT("<s>")};
+                         .tokens = test_tokens,
+                         .n_tokens = 1};
     for (int product = 0; product < 2; product++) {
         nb_arena *a = nb_arena_new(0);
         nb_prompt p;

@@ -1,6 +1,7 @@
 /* tools/jinja_driver: renders many templates. One JSON object a line on stdin, one on stdout.
  *   {"t": template, "v": {variables}}            the engine
- *   {"t": template, "c": {request}, "m": MODE}   the chat layer; MODE "strict" or "product"; tokens <s>, </s>, <pad>
+ *   {"t": template, "c": {request}, "m": MODE}   the chat layer; MODE "strict" or "product"; "tokenizer_config" and
+ *                                              "special_tokens_map" name the special tokens
  *   "now": seconds since 1970, local; "spans": true adds [[text, trusted], ...]
  * Answer: {"output": text} or {"error": text}. */
 #include "text/chat.h"
@@ -28,23 +29,13 @@ static nb_status chat(const nb_template *t, const nb_json *v, const int64_t *now
                       nb_error *err)
 {
     const nb_json *c = nb_json_get(v, "c");
-    nb_json *vars = nb_json_new(arena, NB_JSON_OBJECT);
-    nb_chat_request r = {.messages = nb_json_get(c, "messages"),
-                         .tools = nb_json_get(c, "tools"),
-                         .documents = nb_json_get(c, "documents"),
-                         .variables = vars,
-                         .bos_token = NB_LIT("<s>"),
-                         .eos_token = NB_LIT("</s>"),
-                         .pad_token = NB_LIT("<pad>")};
-    static const char *const own[] = {"messages", "tools", "documents", "add_generation_prompt",
-                                      "continue_final_message"};
-    for (uint32_t i = 0; c && i < c->count; i++) {
-        bool mine = false;
-        for (size_t k = 0; k < NB_COUNT(own); k++) mine |= nb_str_is(c->keys[i], own[k]);
-        if (!mine) nb_json_set(arena, vars, c->keys[i], &c->items[i]);
-    }
-    nb_json_bool(nb_json_get(c, "add_generation_prompt"), &r.add_generation_prompt);
-    nb_json_bool(nb_json_get(c, "continue_final_message"), &r.continue_final_message);
+    nb_chat_request r;
+    nb_status st = nb_chat_request_read(&r, c, NULL, arena, err);
+    if (st == NB_OK)
+        st = nb_chat_tokens(nb_json_get(v, "tokenizer_config"), nb_json_get(v, "special_tokens_map"), NULL, arena,
+                            &r.tokens, &r.n_tokens, err);
+    if (st != NB_OK) return st;
+    if (!nb_json_get(c, "add_generation_prompt")) r.add_generation_prompt = false; /* as apply_chat_template has it */
     nb_str mode = NB_LIT("strict");
     nb_json_str(nb_json_get(v, "m"), &mode);
     return nb_str_is(mode, "product") ? nb_chat_render(t, &r, now, arena, p, err)
