@@ -110,6 +110,17 @@ static nb_status parse(nb_json_doc *doc, const nb_text_file *f, size_t n, const 
 
 /* ---- the tokenizer ---- */
 
+static nb_status load(nb_tokenizer **out, size_t which, nb_str text, const nb_json *config, const nb_text_file *f, size_t n,
+                      nb_error *err)
+{
+    switch (which) {
+    case 0: return nb_tokenizer_from_json(out, text.p, text.n, config, err);
+    case 1: return nb_tokenizer_from_spm(out, text.p, text.n, config, err);
+    case 2: return nb_tokenizer_from_gguf(out, text.p, text.n, err);
+    default: (void)f, (void)n; return NB_OK;
+    }
+}
+
 nb_status nb_text_tokenizer(nb_tokenizer **out, const nb_text_file *f, size_t n, nb_error *err)
 {
     nb_str text = {0};
@@ -118,18 +129,19 @@ nb_status nb_text_tokenizer(nb_tokenizer **out, const nb_text_file *f, size_t n,
     for (; which < SOURCES; which++)
         if ((text = nb_text_file_find(f, n, names[which])).p) break;
     if (!text.p) return NB_OK;
-    nb_json_doc config;
-    nb_status s = parse(&config, f, n, "tokenizer_config.json", err);
-    if (s != NB_OK) return s;
-    switch (which) {
-    case 0: s = nb_tokenizer_from_json(out, text.p, text.n, config.root, err); break;
-    case 1: s = nb_tokenizer_from_spm(out, text.p, text.n, config.root, err); break;
-    case 2: s = nb_tokenizer_from_gguf(out, text.p, text.n, err); break;
-    default: s = NB_OK; break;
+    nb_arena *a = nb_arena_new(0);
+    nb_json_doc doc[3] = {{0}};
+    static const char *const beside[] = {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"};
+    nb_status s = a ? NB_OK : no_memory(err);
+    for (int i = 0; i < 3 && s == NB_OK; i++)
+        if (!i || !nb_json_get(doc[0].root, "added_tokens_decoder")) s = parse(&doc[i], f, n, beside[i], err);
+    const nb_json *config = s == NB_OK ? nb_tok_config(doc[0].root, doc[1].root, doc[2].root, a) : NULL;
+    if (s == NB_OK) {
+        s = load(out, which, text, config, f, n, err);
+        if (s != NB_OK && err && strncmp(err->text, "tokenizer", 9) != 0) nb_error_prefix(err, "%s", names[which]);
     }
-    if (s != NB_OK && err && strncmp(err->text, names[which], strlen(names[which])) != 0)
-        nb_error_prefix(err, "%s", names[which]);
-    nb_json_free(&config);
+    for (int i = 0; i < 3; i++) nb_json_free(&doc[i]);
+    nb_arena_free(a);
     return s;
 }
 

@@ -186,7 +186,7 @@ static nb_status load_sp(nb_tok_build *b, const source *s, bool unigram, nb_toke
     b->meta.unk_surface = nb_tok_build_str(b, NB_LIT(" \xE2\x81\x87 "));
     for (uint32_t i = 0; i < b->tokens; i++) b->meta.byte_fallback |= (b->flags[i] & NB_TF_BYTE) != 0;
     specials(b, s, !unigram, unigram);
-    return nb_tok_sp_finish(b, out, s->err);
+    return nb_tok_sp_finish(b, NULL, out, s->err);
 }
 
 /* "bert": words carry U+2581 in front, continuing parts nothing; turned back into the publisher's ## form. */

@@ -14,7 +14,7 @@ void nb_tok_json_config(nb_tok_build *b, const nb_json *config);
 /* Base64 into the arena. */
 nb_status nb_tok_base64(nb_arena *a, nb_str text, nb_str *out, nb_error *err);
 
-/* The end of both SentencePiece loaders, once tokens, flags and scores are there. */
-nb_status nb_tok_sp_finish(nb_tok_build *b, nb_tokenizer **out, nb_error *err);
+/* The end of both SentencePiece loaders, once tokens, flags and scores are there. config may be NULL. */
+nb_status nb_tok_sp_finish(nb_tok_build *b, const nb_json *config, nb_tokenizer **out, nb_error *err);
 
 #endif

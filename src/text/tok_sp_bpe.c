@@ -41,11 +41,11 @@ size_t nb_tok_sp_user(const nb_tokenizer *t, const char *p, size_t n)
     return best;
 }
 
-/* A piece that plain text may become: not control, unknown or byte. */
+/* A piece that plain text may become: not control, unknown, byte or added. */
 static uint32_t piece_id(const nb_tokenizer *t, const char *p, size_t n)
 {
     uint32_t id = n < NB_TOK_MAX_TOKEN ? nb_tok_vocab_find(t, p, n) : NB_TOK_NONE;
-    return id != NB_TOK_NONE && (t->tok_flags[id] & (NB_TF_CONTROL | NB_TF_UNKNOWN | NB_TF_BYTE)) ? NB_TOK_NONE : id;
+    return id != NB_TOK_NONE && (t->tok_flags[id] & (NB_TF_CONTROL | NB_TF_UNKNOWN | NB_TF_BYTE | NB_TF_ADDED)) ? NB_TOK_NONE : id;
 }
 
 typedef struct symbol { uint32_t at, n, prev, next; bool frozen; } symbol;

@@ -1,6 +1,7 @@
 /* text/tok_spm: loads a SentencePiece tokenizer.model, a protobuf message. Only the fields that matter are read; unknown
  * ones are passed over by their wire type. */
 #include "text/tok_decode.h"
+#include "text/tok_extra.h"
 #include "text/tok_json.h"
 #include "text/tok_run.h"
 
@@ -160,18 +161,78 @@ static void templates(nb_tok_build *b, const nb_json *config)
     }
 }
 
-nb_status nb_tok_sp_finish(nb_tok_build *b, nb_tokenizer **out, nb_error *err)
+/* Classes that build their vocabulary from the model alone; the others rename pieces as the config says. */
+static bool renames(const nb_tok_build *b, const nb_json *config)
+{
+    static const char *const own[] = {"Llama", "Gemma", "T5", "XGLM", "Reformer", "Camembert", "XLMRoberta", "MBart"};
+    bool any = b->meta.model != NB_TM_SP_BPE;
+    for (size_t i = 0; i < NB_COUNT(own); i++) any = any || class_is(config, own[i]);
+    return !any;
+}
+
+/* A piece whose id the config gives to another token is that token: a place that the model keeps free. But where a piece
+ * of that text stays as it is, that piece is the token. */
+static nb_status rename_pieces(nb_tok_build *b, const nb_tok_extras *x, nb_error *err)
+{
+    bool any = false;
+    uint8_t *listed = NB_NEW_N(b->arena, uint8_t, b->tokens), *change = NB_NEW_N(b->arena, uint8_t, x->n + 1);
+    if (!listed || !change) return nb_tok_no_memory(err);
+    for (size_t i = 0; i < x->n; i++)
+        if (x->v[i].id >= 0 && x->v[i].id < b->tokens) listed[x->v[i].id] = 1;
+    for (size_t i = 0; i < x->n; i++) {
+        if (x->v[i].id < 0 || x->v[i].id >= b->tokens || nb_str_eq(b->token[x->v[i].id], x->v[i].content)) continue;
+        uint32_t other = nb_tok_build_find(b, x->v[i].content);
+        change[i] = other == NB_TOK_NONE || listed[other];
+        any = any || change[i];
+    }
+    for (size_t i = 0; i < x->n; i++) {
+        nb_str name = change[i] ? nb_arena_str(b->arena, x->v[i].content) : (nb_str){"", 0};
+        if (!name.p) return nb_tok_no_memory(err);
+        if (change[i]) b->token[x->v[i].id] = name;
+    }
+    return any ? nb_tok_build_vocab(b, err) : NB_OK;
+}
+
+/* They are found in the raw text and, unless the model has them as its user-defined ones, are no pieces any more: plain
+ * text does not become one. Where the model itself puts
+ * no space before a text, normalised ones are looked for behind U+2581 in place of spaces, so they strip none. */
+static nb_status add_extras(nb_tok_build *b, const nb_tok_extras *x, nb_error *err)
+{
+    nb_status st = NB_OK;
+    for (size_t i = 0; i < x->n && !st; i++) {
+        uint32_t flags = x->v[i].flags, id = nb_tok_build_find(b, x->v[i].content);
+        bool user = id != NB_TOK_NONE && (b->flags[id] & NB_TF_USER) && !(b->flags[id] & NB_TF_CONTROL);
+        if ((flags & NB_AF_NORMALIZED) && !b->meta.sp_dummy_prefix && b->meta.sp_escape)
+            flags &= ~(uint32_t)(NB_AF_LSTRIP | NB_AF_RSTRIP);
+        if (x->v[i].content.n >= NB_TOK_MAX_TOKEN)
+            return nb_fail(err, NB_E_INVALID, "tokenizer_config.json: an added token of %zu bytes is too long", x->v[i].content.n);
+        st = nb_tok_build_add(b, x->v[i].content, flags & ~(uint32_t)NB_AF_NORMALIZED, err);
+        if (st || !x->v[i].content.n || !nb_map_get(&b->added_index, x->v[i].content, &id)) continue;
+        id = ((nb_tok_added *)b->added.p)[id].id;
+        if (!user || (flags & NB_AF_SPECIAL)) b->flags[id] = (uint8_t)((b->flags[id] & ~(NB_TF_CONTROL | NB_TF_UNKNOWN)) | NB_TF_ADDED);
+    }
+    return st;
+}
+
+nb_status nb_tok_sp_finish(nb_tok_build *b, const nb_json *config, nb_tokenizer **out, nb_error *err)
 {
     nb_tok_step s = {.kind = NB_TD_SP};
+    nb_tok_extras extras;
     float lowest = 0;
     bool any = false;
-    nb_status st = nb_tok_build_vocab(b, err);
+    nb_status st = nb_tok_extras_read(&extras, config, b->arena, err);
+    if (!st) st = nb_tok_build_vocab(b, err);
+    if (!st && renames(b, config)) st = rename_pieces(b, &extras, err);
     for (uint32_t i = 0; i < b->tokens && !st; i++) {
         uint8_t f = b->flags[i];
         if ((f & NB_TF_PRESENT) && !(f & (uint8_t)~NB_TF_PRESENT) && (!any || (float)b->score[i] < lowest)) lowest = (float)b->score[i], any = true;
         /* Control tokens are found in trusted text, as the wrappers of the library do it. */
-        if ((f & NB_TF_CONTROL) && b->token[i].n) st = nb_tok_build_add_id(b, b->token[i], i, NB_AF_SPECIAL, err);
+        if (!(f & NB_TF_CONTROL) || !b->token[i].n) continue;
+        st = nb_tok_build_add_id(b, b->token[i], i, NB_AF_SPECIAL, err);
+        /* The library decodes them to nothing, its wrappers to their text. */
+        if (config) b->flags[i] = (uint8_t)((b->flags[i] & ~NB_TF_CONTROL) | NB_TF_ADDED);
     }
+    if (!st) st = add_extras(b, &extras, err);
     if (st) return st;
     b->meta.unk_score = lowest - 10.0f;
     nb_tok_build_step(b, &b->dec, &s);
@@ -204,7 +265,7 @@ nb_status nb_tokenizer_from_spm(nb_tokenizer **out, const void *p, size_t n, con
         if (own[i] != NB_TOK_NONE) b.meta.special[i] = nb_tok_build_str(&b, b.token[own[i]]);
     nb_tok_json_config(&b, config);
     templates(&b, config);
-    st = nb_tok_sp_finish(&b, out, err);
+    st = nb_tok_sp_finish(&b, config, out, err);
 end:
     nb_tok_build_free(&b);
     return st;

@@ -12,7 +12,10 @@ typedef struct nb_tokenizer nb_tokenizer;
 
 /* From the bytes of tokenizer.json (the source may be freed afterwards). config (tokenizer_config.json, root value) may be NULL. Unknown components: NB_E_UNSUPPORTED naming the component. */
 nb_status nb_tokenizer_from_json(nb_tokenizer **out, const char *text, size_t n, const nb_json *config, nb_error *err);
-/* From a SentencePiece tokenizer.model (protobuf). */
+/* tokenizer_config.json with what special_tokens_map.json and added_tokens.json say beside it where it is of the old kind, without "added_tokens_decoder" (each may be NULL):
+ * for the loaders below. NULL: all are, or memory. Values are shared. */
+const nb_json *nb_tok_config(const nb_json *config, const nb_json *map, const nb_json *added, nb_arena *arena);
+/* From a SentencePiece tokenizer.model (protobuf), with the tokens that the config adds. */
 nb_status nb_tokenizer_from_spm(nb_tokenizer **out, const void *p, size_t n, const nb_json *config, nb_error *err);
 /* GGUF tokenizers: create stores the tokenizer.ggml.* metadata as one JSON object "gguf_tokenizer.json" whose keys are the metadata keys without the "tokenizer.ggml." prefix
  * ("model", "pre", "tokens", "scores", "token_type", "merges", "bos_token_id", "add_bos_token", ...). Token strings that are not UTF-8 are written byte by byte with the
