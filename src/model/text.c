@@ -110,15 +110,39 @@ static nb_status parse(nb_json_doc *doc, const nb_text_file *f, size_t n, const 
 
 /* ---- the tokenizer ---- */
 
+static nb_status load_vocab(nb_tokenizer **out, nb_str vocab, const nb_json *config, const nb_text_file *f, size_t n,
+                            nb_error *err)
+{
+    nb_json_doc model;
+    nb_str type = {"", 0};
+    nb_status s = parse(&model, f, n, "config.json", err);
+    if (s != NB_OK) return s;
+    nb_json_str(nb_json_get(model.root, "model_type"), &type);
+    s = nb_tokenizer_from_vocab(out, vocab, nb_text_file_find(f, n, "merges.txt"), config, type, err);
+    nb_json_free(&model);
+    return s;
+}
+
 static nb_status load(nb_tokenizer **out, size_t which, nb_str text, const nb_json *config, const nb_text_file *f, size_t n,
                       nb_error *err)
 {
     switch (which) {
     case 0: return nb_tokenizer_from_json(out, text.p, text.n, config, err);
-    case 1: return nb_tokenizer_from_spm(out, text.p, text.n, config, err);
+    case 1: /* Llama 3 called its ranks so, too */
+        if (nb_tok_is_ranks(text.p, text.n)) return nb_tokenizer_from_ranks(out, text.p, text.n, config, err);
+        return nb_tokenizer_from_spm(out, text.p, text.n, config, err);
     case 2: return nb_tokenizer_from_gguf(out, text.p, text.n, err);
-    default: (void)f, (void)n; return NB_OK;
+    case 3: return nb_tokenizer_from_ranks(out, text.p, text.n, config, err);
+    default: return load_vocab(out, text, config, f, n, err);
     }
+}
+
+/* Does the text begin with one of the files? */
+static bool names_file(const char *text)
+{
+    for (size_t i = 0; i < PARTS; i++)
+        if (strncmp(text, names[i], strlen(names[i])) == 0) return true;
+    return false;
 }
 
 nb_status nb_text_tokenizer(nb_tokenizer **out, const nb_text_file *f, size_t n, nb_error *err)
@@ -138,7 +162,7 @@ nb_status nb_text_tokenizer(nb_tokenizer **out, const nb_text_file *f, size_t n,
     const nb_json *config = s == NB_OK ? nb_tok_config(doc[0].root, doc[1].root, doc[2].root, a) : NULL;
     if (s == NB_OK) {
         s = load(out, which, text, config, f, n, err);
-        if (s != NB_OK && err && strncmp(err->text, "tokenizer", 9) != 0) nb_error_prefix(err, "%s", names[which]);
+        if (s != NB_OK && err && !names_file(err->text)) nb_error_prefix(err, "%s", names[which]);
     }
     for (int i = 0; i < 3; i++) nb_json_free(&doc[i]);
     nb_arena_free(a);

@@ -54,6 +54,18 @@ static nb_json *decoder_of(const nb_json *added, const nb_json *config, nb_arena
     return out;
 }
 
+/* The items of both lists, `more` as it is where there is one list only. */
+static const nb_json *both_lists(const nb_json *first, const nb_json *more, nb_arena *a)
+{
+    nb_json *out = first && nb_json_is(more, NB_JSON_ARRAY) ? nb_json_new(a, NB_JSON_ARRAY) : NULL;
+    if (!first || !nb_json_is(more, NB_JSON_ARRAY)) return more;
+    for (uint32_t i = 0; out && i < first->count; i++)
+        if (!nb_json_push(a, out, &first->items[i])) return NULL;
+    for (uint32_t i = 0; out && i < more->count; i++)
+        if (!nb_json_push(a, out, &more->items[i])) return NULL;
+    return out;
+}
+
 const nb_json *nb_tok_config(const nb_json *config, const nb_json *map, const nb_json *added, nb_arena *a)
 {
     if (nb_json_get(config, "added_tokens_decoder") || (!map && !added)) return config;
@@ -62,9 +74,11 @@ const nb_json *nb_tok_config(const nb_json *config, const nb_json *map, const nb
         if (!nb_json_set(a, out, config->keys[i], &config->items[i])) return NULL;
     for (uint32_t i = 0; out && nb_json_is(map, NB_JSON_OBJECT) && i < map->count; i++) {
         nb_str key = map->keys[i];
-        bool takes = is_standard(key) || nb_str_is(key, "additional_special_tokens") ||
-                     nb_str_is(key, "extra_special_tokens") || !nb_json_get_str(out, key);
-        if (takes && !nb_json_set(a, out, key, &map->items[i])) return NULL;
+        const nb_json *v = &map->items[i];
+        bool takes = is_standard(key) || !nb_json_get_str(out, key);
+        if (nb_str_is(key, "additional_special_tokens")) takes = !nb_tok_extra_list(config);
+        if (nb_str_is(key, "extra_special_tokens")) takes = true, v = both_lists(nb_tok_extra_list(config), v, a);
+        if (takes && (!v || !nb_json_set(a, out, key, v))) return NULL;
     }
     if (!out || !nb_json_is(added, NB_JSON_OBJECT)) return out;
     nb_json *decoder = decoder_of(added, out, a);

@@ -13,5 +13,7 @@ enum {
 };
 /* Adds the steps of a name (those of "default" for an unknown one: then false). */
 bool nb_tok_gguf_pre(nb_tok_build *b, nb_str name, uint32_t *flags);
+/* A pattern of one step by its name here ("QWEN2"). */
+const char *nb_tok_gguf_pattern(const char *key);
 
 #endif

@@ -111,3 +111,10 @@ bool nb_tok_gguf_pre(nb_tok_build *b, nb_str name, uint32_t *flags)
         if (!strcmp(patterns[i].key, key ? key : "default")) add_steps(b, patterns[i].step, NB_COUNT(patterns[i].step));
     return key != NULL;
 }
+
+const char *nb_tok_gguf_pattern(const char *key)
+{
+    for (size_t i = 0; i < NB_COUNT(patterns); i++)
+        if (!strcmp(patterns[i].key, key)) return patterns[i].step[0];
+    return "";
+}

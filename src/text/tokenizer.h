@@ -17,6 +17,12 @@ nb_status nb_tokenizer_from_json(nb_tokenizer **out, const char *text, size_t n,
 const nb_json *nb_tok_config(const nb_json *config, const nb_json *map, const nb_json *added, nb_arena *arena);
 /* From a SentencePiece tokenizer.model (protobuf), with the tokens that the config adds. */
 nb_status nb_tokenizer_from_spm(nb_tokenizer **out, const void *p, size_t n, const nb_json *config, nb_error *err);
+/* Byte-level BPE from vocab.json and merges.txt (p NULL: not there). How the text is cut follows from the config's tokenizer_class, else from config.json's model_type;
+ * a class that says nothing of it: NB_E_UNSUPPORTED. */
+nb_status nb_tokenizer_from_vocab(nb_tokenizer **out, nb_str vocab, nb_str merges, const nb_json *config, nb_str model_type, nb_error *err);
+/* From ranks as tiktoken writes them, "base64 rank" a line; and whether a file begins like that. */
+nb_status nb_tokenizer_from_ranks(nb_tokenizer **out, const char *p, size_t n, const nb_json *config, nb_error *err);
+bool nb_tok_is_ranks(const char *p, size_t n);
 /* GGUF tokenizers: create stores the tokenizer.ggml.* metadata as one JSON object "gguf_tokenizer.json" whose keys are the metadata keys without the "tokenizer.ggml." prefix
  * ("model", "pre", "tokens", "scores", "token_type", "merges", "bos_token_id", "add_bos_token", ...). Token strings that are not UTF-8 are written byte by byte with the
  * byte-level alphabet only for model "gpt2" (they already are); for "llama" tokens are UTF-8. */

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The text side of a checkpoint by way of the commands: named templates, special tokens, --vars, tokenizers from files, warnings."""
+import base64
 import json
 import math
 import os
@@ -167,6 +168,61 @@ class Text(harness.Case):
                  "decoder": None, "model": {"type": "WordLevel", "vocab": {"one": 0, "two": 1, "?": 2}, "unk_token": "?"}}
         tokens = json.loads(self.ok("tokenize", write(self.temp("w.json"), words), "One  TWO   [S] zzz ", "--json"))["tokens"]
         self.assertEqual([(t["id"], t["offset"], t["end"]) for t in tokens], [(3, 0, 0), (0, 0, 3), (1, 5, 8), (3, 8, 14), (2, 15, 18), (3, 0, 0)])
+
+    # ---- tokenizers from other files, and those that cannot be used ----
+
+    def test_older_files(self):
+        merges = "#version: 0.2\n" + "\n".join(checkpoint.TOKENIZER["model"]["merges"]) + "\n"
+        ranks = "".join("%s %d\n" % (base64.b64encode(t.replace("\u010a", "\n").replace("\u0120", " ").replace("\u011b", "\x1b").encode()).decode(), i) for t, i in checkpoint.TOKENS.items())
+        vocab = {"tokenizer.json": None, "vocab.json": checkpoint.TOKENS, "merges.txt": merges}
+        gpt2 = {"chat_template": checkpoint.TEMPLATE, "tokenizer_class": "GPT2Tokenizer"}
+        plain = {"chat_template": checkpoint.TEMPLATE, "added_tokens_decoder": {"14": {"content": "<x>", "special": True}}}
+        for name, files, extra in (("vocab", dict(vocab, **{"tokenizer_config.json": gpt2}), 13), ("ranks", {"tokenizer.json": None, "tiktoken.model": ranks, "tokenizer_config.json": plain}, 14),
+                                   ("misnamed", {"tokenizer.json": None, "tokenizer.model": ranks, "tokenizer_config.json": plain}, 14)):
+            with self.subTest(name):
+                src, report = self.create(name, files)
+                self.assertEqual(report["warnings"], [])
+                for where in (name, src):
+                    self.assertEqual(self.ok("tokenize", where, "abcd e", "--ids"), b"8 9 11 4\n")
+                    self.assertEqual(self.ok("tokenize", where, {13: "<|endoftext|>", 14: "<x>"}[extra] + "ab", "--ids").split(), [str(extra).encode(), b"8"])
+                    self.assertEqual(self.ok("detokenize", where, "8", "9"), b"abcd\n")
+        self.assertEqual(self.ok("tokenize", "ranks", "<|reserved_token_13|>", "--ids"), b"13\n")
+
+    def test_unusable(self):
+        """create names the file and what is wrong with it; ids still run, and text says why it cannot."""
+        def tokenizer(**change):
+            return dict(checkpoint.TOKENIZER, **change)
+
+        cut = {"tokenizer.json": None, "vocab.json": checkpoint.TOKENS}
+        rows = [("json", {"tokenizer.json": '{"model":'}, ["tokenizer.json", "line 1"]),
+                ("normalizer", {"tokenizer.json": tokenizer(normalizer={"type": "Upside"})}, ["tokenizer.json", "normalizer", "Upside"]),
+                ("model", {"tokenizer.json": tokenizer(model={"type": "Markov"})}, ["tokenizer.json", "model", "Markov"]),
+                ("class", dict(cut, **{"merges.txt": "a b\n", "tokenizer_config.json": {"tokenizer_class": "NewTokenizer"}}), ["vocab.json", "NewTokenizer"]),
+                ("alone", cut, ["vocab.json", "merges.txt"]), ("merges", dict(cut, **{"merges.txt": "a b c\n", "tokenizer_config.json": {"tokenizer_class": "GPT2Tokenizer"}}), ["merges.txt", "line 1"]),
+                ("ranks", {"tokenizer.json": None, "tiktoken.model": "YQ== 0\n?? 1\n"}, ["tiktoken.model", "line 2"]),
+                ("rankclass", {"tokenizer.json": None, "tiktoken.model": "YQ== 0\n", "tokenizer_config.json": {"tokenizer_class": "OwnTokenizer"}}, ["tiktoken.model", "OwnTokenizer"]),
+                ("spm", {"tokenizer.json": None, "tokenizer.model": "\x00\x01"}, ["tokenizer.model"])]
+        for name, files, words in rows:
+            with self.subTest(name):
+                _, report = self.create(name, files)
+                self.assertEqual(len(report["warnings"]), 1, report["warnings"])
+                line = str(report["warnings"][0])
+                for word in [*words, "--ids only"]:
+                    self.assertIn(word, line)
+                self.assertEqual(json.loads(self.ok("run", name, "--ids", "1,2", "-n", "2", "--json"))["generated_tokens"], 2)
+                p = self.run_nibble("run", name, "ab", "-n", "1", "--raw")
+                self.assertNotEqual(p.returncode, 0)
+                self.assertIn(words[0], p.stderr.decode())
+                self.assertIn(words[0], json.loads(self.ok("show", name, "--json"))["tokenizer_error"])
+        _, report = self.create("half", {"tokenizer.json": None, "merges.txt": "a b\n"})
+        self.assertIn("merges.txt alone", str(report["warnings"]))
+        _, report = self.create("templates", {"chat_template.jinja": "ok", "additional_chat_templates/rag.jinja": "{% oops %}"})
+        self.assertEqual(len(report["warnings"]), 1)
+        for word in ("additional_chat_templates/rag.jinja", "'rag'", "line 1", "oops"):
+            self.assertIn(word, str(report["warnings"][0]))
+        self.assertEqual(self.render("templates", {"messages": []}), "ok")
+        self.assertIn("oops", self.fails(6, "template", "templates", self.temp("request.json"), "--template", "rag"))
+        self.assertIn("tokenizer_config.json", self.fails(6, "create", "x", "--from", self.folder("cfg", {"tokenizer_config.json": "{broken"}), "--quiet"))
 
     # ---- GGUF ----
 
