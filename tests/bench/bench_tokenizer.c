@@ -6,6 +6,7 @@
  * each TEXT (prose, code; cut or repeated to MB megabytes) and for made texts of 300 kB that make careless tokenizers quadratic: the slowest one and its
  * name, with -v all of them. -o: only the folder of this name.
  */
+#include "../text/tok_hostile.h"
 #include "base/file.h"
 #include "text/tokenizer.h"
 
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { HOSTILE_BYTES = 300000, MAX_TEXTS = 16 };
+enum { MAX_TEXTS = 16 };
 
 typedef struct bench {
     int rounds;
@@ -31,70 +32,6 @@ static double cpu_seconds(void)
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* ---- hostile texts ---- */
-
-static uint32_t draw(uint64_t *s, uint32_t n)
-{
-    *s ^= *s << 13, *s ^= *s >> 7, *s ^= *s << 17;
-    return (uint32_t)((*s >> 32) * n >> 32);
-}
-
-typedef struct span { uint32_t first, last; } span;
-static void random_chars(nb_buf *b, const span *v, uint32_t n, uint32_t run)
-{
-    uint64_t seed = 88172645463325252u;
-    while (b->n < HOSTILE_BYTES) {
-        const span *s = &v[draw(&seed, n)];
-        for (uint32_t k = 0; k < run; k++) nb_buf_add_cp(b, s->first + draw(&seed, s->last - s->first + 1));
-    }
-}
-
-static void repeat(nb_buf *b, const char *unit)
-{
-    while (b->n < HOSTILE_BYTES) nb_buf_add_cstr(b, unit);
-}
-
-/* The tokenizer's own added tokens, whole and cut short. */
-static void added_tokens(nb_buf *b, const nb_tokenizer *t)
-{
-    uint64_t seed = 362436069;
-    uint32_t n = nb_tokenizer_size(t), count = 0, *id = calloc(n + 1, sizeof *id);
-    for (uint32_t i = 0; id && i < n; i++)
-        if (nb_tokenizer_is_added(t, (int32_t)i)) id[count++] = i;
-    while (count && b->n < HOSTILE_BYTES) {
-        nb_str s = nb_tokenizer_token(t, (int32_t)id[draw(&seed, count)]);
-        if (draw(&seed, 3) == 0 && s.n > 1 && (uint8_t)s.p[s.n - 1] < 0x80) s.n--;
-        nb_buf_add_str(b, s);
-        if (!s.n) nb_buf_add_char(b, 'x');
-    }
-    free(id);
-}
-
-static const char *const kinds[] = {"letters", "one letter", "spaces", "newlines", "signs", "digits", "scripts", "ideographs", "marks", "emoji", "unknown", "words", "accents", "added"};
-
-static void hostile(nb_buf *b, size_t kind, const nb_tokenizer *t)
-{
-    static const span lower = {'a', 'z'}, han = {0x4E00, 0x9FFF}, marks = {0x300, 0x34F}, unknown[] = {{0xE000, 0xF8FF}, {0x20000, 0x2A6DF}};
-    static const span scripts[] = {{'a', 'z'}, {0x410, 0x44F}, {0x4E00, 0x9FFF}, {0xAC00, 0xD7A3}, {0x627, 0x64A}, {0x905, 0x939}, {0x3041, 0x3096}, {0x1F600, 0x1F64F}};
-    b->n = 0;
-    switch (kind) {
-    case 0: random_chars(b, &lower, 1, 1); break;
-    case 1: repeat(b, "a"); break;
-    case 2: repeat(b, " "); break;
-    case 3: repeat(b, "\n"); break;
-    case 4: repeat(b, "="); break;
-    case 5: repeat(b, "1"); break;
-    case 6: random_chars(b, scripts, NB_COUNT(scripts), 1); break;
-    case 7: random_chars(b, &han, 1, 1); break;
-    case 8: random_chars(b, &marks, 1, 1); break;
-    case 9: repeat(b, "\xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x91\xA7\xE2\x80\x8D"); break;
-    case 10: random_chars(b, unknown, NB_COUNT(unknown), 1); break;
-    case 11: repeat(b, "a "); break;
-    case 12: repeat(b, "\xC3\xA9\xEF\xBD\x81\xEF\xAC\x81\xC4\xB0\xEA\xB0\x80"); break;
-    default: added_tokens(b, t);
-    }
 }
 
 /* ---- measuring ---- */
@@ -126,12 +63,12 @@ static void measure(bench *b, const nb_tokenizer *t, const char *name)
     const char *which = "";
     printf("%-24s", name);
     for (int i = 0; i < b->texts; i++) printf(" %7.1f", speed(b, t, nb_buf_str(&b->text[i])));
-    for (size_t k = 0; k < NB_COUNT(kinds); k++) {
-        hostile(&h, k, t);
+    for (size_t k = 0; k < NB_COUNT(hostile_kinds); k++) {
+        hostile_text(&h, k, t);
         if (!h.n) continue;
         double s = speed(b, t, nb_buf_str(&h));
-        if (b->all) printf("  %s %.1f", kinds[k], s);
-        if (s < worst) worst = s, which = kinds[k];
+        if (b->all) printf("  %s %.1f", hostile_kinds[k], s);
+        if (s < worst) worst = s, which = hostile_kinds[k];
     }
     printf("  worst %.1f (%s)\n", worst, which);
     fflush(stdout);
