@@ -1,11 +1,11 @@
 /* Prompts that begin like earlier ones, for every tokenizer of the test data: what is encoded again only from the end
  * equals a whole encoding, with spans of both origins and control tokens in both. And what a long prompt with one more
  * message costs. */
-#include "tok_testlib.h"
+#include "tok_made.h"
 
 #include <time.h>
 
-enum { PARTS = 48, ROUNDS = 200, LONG = 100000 };
+enum { PARTS = 48, ROUNDS = 200, LONG = 100000, TRIES = 5 };
 
 static uint32_t seed = 1;
 static uint32_t draw(uint32_t n) { return (seed = seed * 1664525u + 1013904223u) / 65536 % n; }
@@ -106,17 +106,25 @@ static void long_prompt(const nb_tokenizer *t, const char *name, const pool *p)
     v.n = 0;
     assert_int_equal(nb_tokenizer_encode_again(t, NULL, 0, s, n, NB_ENC_PARSE_ADDED, &v, &kept, NULL), NB_OK);
     for (size_t i = 0; i < 2; i++) s[n + i] = s[n + i - 2];
-    double start = ms();
-    assert_int_equal(nb_tokenizer_encode_spans(t, s, n + 2, NB_ENC_PARSE_ADDED, &whole, NULL), NB_OK);
-    double full = ms() - start;
-    start = ms();
-    assert_int_equal(nb_tokenizer_encode_again(t, s, n, s, n + 2, NB_ENC_PARSE_ADDED, &v, &kept, NULL), NB_OK);
-    double again = ms() - start;
+    double full = 1e9, again = 1e9;
+    size_t old = v.n;
+    for (int i = 0; i < TRIES; i++) {
+        double start = ms();
+        whole.n = 0;
+        assert_int_equal(nb_tokenizer_encode_spans(t, s, n + 2, NB_ENC_PARSE_ADDED, &whole, NULL), NB_OK);
+        full = ms() - start < full ? ms() - start : full;
+        v.n = old; /* the ids of the shorter prompt stand there still */
+        start = ms();
+        assert_int_equal(nb_tokenizer_encode_again(t, s, n, s, n + 2, NB_ENC_PARSE_ADDED, &v, &kept, NULL), NB_OK);
+        again = ms() - start < again ? ms() - start : again;
+    }
     assert_int_equal(v.n, whole.n);
     assert_memory_equal(v.id, whole.id, v.n * sizeof *v.id);
     print_message("%s: %zu tokens and one message more: %.2f ms whole, %.2f ms again, %zu ids kept\n", name, v.n, full, again, kept);
-    measured += kept > v.n / 2;
-    if (kept > v.n / 2) assert_true(again < full / 2);
+    /* Only the last message of the old prompt may be encoded again: it is 400 bytes. */
+    measured++;
+    assert_true(old >= LONG && kept + 402 > old);
+    assert_true(again < full / 4);
 out:
     nb_ids_free(&v), nb_ids_free(&whole);
     nb_buf_free(&said);
@@ -125,9 +133,8 @@ out:
 
 static bool with_speed;
 
-static void one(const char *dir, const char *name)
+static void all_prompts(nb_tokenizer *t, const char *name)
 {
-    nb_tokenizer *t = load_tokenizer(dir);
     pool p = {0};
     if (!t) return;
     collect(t, &p);
@@ -137,18 +144,36 @@ static void one(const char *dir, const char *name)
     nb_tokenizer_free(t);
 }
 
+static void one(const char *dir, const char *name) { all_prompts(load_tokenizer(dir), name); }
+
+/* Two that need no test data. */
+static void made_ones(void)
+{
+    nb_buf prose = {0}, code = {0}, json = {0};
+    repository_text(&prose, "docs", ".md", 400000);
+    repository_text(&code, "src/text", ".c", 400000);
+    for (int i = 0; i < 2; i++) {
+        nb_tokenizer *t = NULL;
+        made_tokenizer(&json, i == 0, nb_buf_str(&prose), nb_buf_str(&code));
+        assert_int_equal(nb_tokenizer_from_json(&t, json.p, json.n, NULL, NULL), NB_OK);
+        all_prompts(t, i ? "made, byte fallback" : "made, byte-level");
+    }
+    nb_buf_free(&prose), nb_buf_free(&code), nb_buf_free(&json);
+}
+
 static void test_again(void **state)
 {
     char root[4096];
     (void)state;
     snprintf(root, sizeof root, "%s/tokenizers", test_data());
     with_speed = true;
+    made_ones();
     each_folder(root, "tokenizer.json", one);
     snprintf(root, sizeof root, "%s/tokenizers/components", test_data());
     with_speed = false;
     each_folder(root, "tokenizer.json", one);
     each_folder(root, "tokenizer.model", one);
-    print_message("%zu tokenizers%s, %zu prompts, %zu of %zu ids kept; %zu long prompts measured\n", tokenizers, tokenizers ? "" : " (no test data: skipped)", prompts, kept_ids, all_ids, measured);
+    print_message("%zu tokenizers%s, %zu prompts, %zu of %zu ids kept; %zu long prompts measured\n", tokenizers, tokenizers > 2 ? "" : " (no test data: those of it skipped)", prompts, kept_ids, all_ids, measured);
 }
 
 int main(void)
