@@ -2,6 +2,7 @@
  *
  *   tok_driver ids TOKENIZER [special]     stdin: u32 length and bytes, again and again; stdout: the ids of each, one line each
  *   tok_driver raw TOKENIZER               the same without added tokens
+ *   tok_driver time TOKENIZER              the same as ids, before each line the nanoseconds that encoding took; answers at once
  *   tok_driver decode TOKENIZER            stdin: lines of ids; stdout: u32 length and bytes
  *   tok_driver save TOKENIZER OUT          the prepared form
  *   tok_driver bench TOKENIZER FILE [N]    best of N encodings of FILE, loading times, size of the prepared form
@@ -37,7 +38,7 @@ static nb_tokenizer *load(const char *path)
     return t;
 }
 
-static int ids(const nb_tokenizer *t, int flags)
+static int ids(const nb_tokenizer *t, int flags, bool timed)
 {
     uint32_t n;
     nb_buf b = {0};
@@ -47,12 +48,15 @@ static int ids(const nb_tokenizer *t, int flags)
         b.n = 0;
         if (!nb_buf_reserve(&b, n) || fread(b.p, 1, n, stdin) != n) return 1;
         v.n = 0;
+        uint64_t from = cpu_ns();
         if (nb_tokenizer_encode(t, (nb_str){b.p, n}, flags, &v, &err)) {
             printf("error %s\n", err.text);
             continue;
         }
+        if (timed) printf("%llu ", (unsigned long long)(cpu_ns() - from));
         for (size_t i = 0; i < v.n; i++) printf(i ? " %d" : "%d", v.id[i]);
         putchar('\n');
+        if (timed) fflush(stdout);
     }
     nb_ids_free(&v);
     nb_buf_free(&b);
@@ -151,10 +155,11 @@ int main(int argc, char **argv)
     nb_tokenizer *t;
     if (argc >= 4 && !strcmp(argv[1], "bench")) return bench(argv[2], argv[3], argc > 4 ? atoi(argv[4]) : 5);
     if (argc < 3 || !(t = load(argv[2]))) {
-        fprintf(stderr, "usage: tok_driver ids|decode TOKENIZER [special], tok_driver bench TOKENIZER FILE [N]\n");
+        fprintf(stderr, "usage: tok_driver ids|raw|time|decode TOKENIZER [special], tok_driver bench TOKENIZER FILE [N]\n");
         return 2;
     }
-    int rc = !strcmp(argv[1], "save") ? save(t, argv[argc - 1]) : !strcmp(argv[1], "decode") ? decode(t) : ids(t, !strcmp(argv[1], "raw") ? 0 : NB_ENC_PARSE_ADDED | (argc > 3 ? NB_ENC_SPECIALS : 0));
+    int rc = !strcmp(argv[1], "save") ? save(t, argv[argc - 1]) : !strcmp(argv[1], "decode") ? decode(t) 
+                                        : ids(t, !strcmp(argv[1], "raw") ? 0 : NB_ENC_PARSE_ADDED | (argc > 3 ? NB_ENC_SPECIALS : 0), !strcmp(argv[1], "time"));
     nb_tokenizer_free(t);
     return rc;
 }
