@@ -34,6 +34,7 @@ static nb_status pattern(nb_tok_build *b, const nb_json *v, const char *section,
     nb_str str = text(p, "String"), re = text(p, "Regex");
     if (nb_json_is(p, NB_JSON_STRING)) str = p->text;
     if (!str.p && !re.p) return nb_fail(err, NB_E_INVALID, "%s: a pattern must be a String or a Regex", section);
+    if (!re.p && !str.n) re = NB_LIT(""); /* found between all characters, as the empty pattern is */
     s->f[0] = re.p != NULL;
     s->s = nb_tok_build_str(b, re.p ? re : str);
     if (re.p) {

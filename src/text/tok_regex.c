@@ -2,7 +2,8 @@
  *
  * What differs is written out: classes become explicit ranges of Unicode 16.0 (PCRE2's own tables are of another
  * version), `^` and `$` match at every line, (?m) lets `.` match a newline, (?i) becomes classes and, where one character folds to
- * several, alternatives; \h is a hex digit; && intersects classes; {n}+ is a repetition, not possessive. */
+ * several, alternatives; \h is a hex digit; && intersects classes; {n}+ is a repetition, not possessive; where a group has a
+ * name, groups without one capture nothing; a letter that means nothing behind '\' is itself. */
 #include "text/tok_regex.h"
 
 #include "text/tok_charset.h"
@@ -13,7 +14,7 @@
 #include <pcre2.h>
 #include <stdlib.h>
 
-enum { MAX_DEPTH = 200, MAX_PATTERN = 1 << 16, JIT_STACK_MIN = 32 << 10, JIT_STACK_MAX = 1 << 20 };
+enum { MAX_NAMES = 100, MAX_DEPTH = 200, MAX_PATTERN = 1 << 16, JIT_STACK_MIN = 32 << 10, JIT_STACK_MAX = 1 << 20 };
 
 struct nb_tok_regex {
     nb_tok_scan scan;
@@ -32,6 +33,12 @@ typedef struct translator {
     int depth;
     bool icase, dotall, extended;
     bool properties; /* PCRE2's own properties may be used */
+    bool any_named;  /* some group has a name: the others do not capture */
+    uint32_t groups; /* that capture, so far */
+    nb_str name[MAX_NAMES]; /* of group i + 1 */
+    uint32_t names;
+    uint32_t folded; /* under (?i), the character before, where it stands alone, folded; else 0 */
+    bool border;     /* a group's border lies behind it */
     nb_error *err;
     nb_status status;
 } translator;
@@ -133,6 +140,25 @@ static bool hex_digits(translator *t, size_t min, size_t max, uint32_t *out)
     return (k >= min && v <= 0x10FFFF && !(v >= 0xD800 && v < 0xE000)) || fail(t, "a bad hexadecimal character");
 }
 
+static bool octal_digits(translator *t, size_t max, uint32_t *out)
+{
+    uint32_t v = 0;
+    size_t k = 0;
+    for (; k < max && peek(t) >= '0' && peek(t) <= '7' && v <= 0x10FFFF; k++, t->at++) v = v * 8 + (uint32_t)(peek(t) - '0');
+    *out = v;
+    return (k && v <= 0x10FFFF && !(v >= 0xD800 && v < 0xE000)) || fail(t, "a bad octal character");
+}
+
+/* What stands behind \c or \C-. */
+static bool control(translator *t, uint32_t *cp)
+{
+    int c = peek(t);
+    if (c < 0x20 || c > 0x7E || (c == '\\' && !(t->n - t->at >= 2 && t->p[t->at + 1] == '\\'))) return fail(t, "an unknown control character");
+    t->at += c == '\\' ? 2 : 1;
+    *cp = c == '?' ? 0x7F : (uint32_t)c & 0x1F;
+    return true;
+}
+
 /* \p{Name}, \p{^Name}, \P{Name}; the letter is taken already. */
 static bool property(translator *t, bool negate, int where, nb_charset *s)
 {
@@ -154,7 +180,7 @@ static bool property(translator *t, bool negate, int where, nb_charset *s)
 static bool class_escape(translator *t, int c, int where, nb_charset *s)
 {
     static const struct { char letter; const char *name; } classes[] = {{'d', "Digit"}, {'s', "Space"}, {'w', "Word"}, {'h', "XDigit"}};
-    if (c == 'p' || c == 'P') return property(t, c == 'P', where, s);
+    if ((c == 'p' || c == 'P') && peek(t) == '{') return property(t, c == 'P', where, s);
     for (size_t i = 0; i < NB_COUNT(classes); i++) {
         if ((c | 32) != classes[i].letter) continue;
         nb_charset_property(s, nb_str_of(classes[i].name), where);
@@ -178,17 +204,18 @@ static bool char_escape(translator *t, int c, uint32_t *cp)
         if (eat(t, "{")) return hex_digits(t, 1, 8, cp) && (eat(t, "}") || fail(t, "\\x{ without '}'"));
         return hex_digits(t, 1, 2, cp) && (*cp < 0x80 || fail(t, "a single byte above 0x7f"));
     }
-    if (c == '0') {
-        *cp = 0;
-        for (int i = 0; i < 2 && peek(t) >= '0' && peek(t) <= '7'; i++) *cp = *cp * 8 + (uint32_t)(peek(t) - '0'), t->at++;
-        return true;
+    if (c == 'o' && eat(t, "{")) return octal_digits(t, 11, cp) && (eat(t, "}") || fail(t, "\\o{ without '}'"));
+    if (c == 'c' || (c == 'C' && eat(t, "-"))) return control(t, cp);
+    if (c >= '0' && c <= '7') {
+        t->at--;
+        return octal_digits(t, 3, cp) && (*cp < 0x80 || fail(t, "a single byte above 0x7f"));
     }
-    if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) return fail(t, "an unknown escape");
+    if (c == 'C' || c == 'M') return fail(t, "an unknown escape");
     *cp = (uint32_t)c;
     return true;
 }
 
-static bool class_set(translator *t, nb_charset *s);
+static bool class_set(translator *t, nb_charset *s, bool inner);
 
 /* [:name:] or [:^name:]; at '['. */
 static bool posix_class(translator *t, nb_charset *s, bool *is)
@@ -214,7 +241,7 @@ static bool class_item(translator *t, nb_charset *s, uint32_t *cp, bool *single)
     *single = false;
     if (peek(t) == '[') {
         if (!posix_class(t, s, &posix)) return false;
-        return posix || class_set(t, s);
+        return posix || class_set(t, s, true);
     }
     if (eat(t, "\\")) {
         if (!more(t)) return fail(t, "a lone '\\'");
@@ -262,7 +289,8 @@ static bool class_part(translator *t, nb_charset *s, bool first)
     return true;
 }
 
-static bool class_set(translator *t, nb_charset *s)
+/* Letter case counts for nothing in what the whole class comes to, before its own '^' but behind those inside. */
+static bool class_set(translator *t, nb_charset *s, bool inner)
 {
     if (++t->depth > MAX_DEPTH) return fail(t, "classes nested too deep");
     t->at++; /* '[' */
@@ -279,7 +307,7 @@ static bool class_set(translator *t, nb_charset *s)
         if (!ok || !eat(t, "&&")) break;
     }
     if (ok && !eat(t, "]")) ok = fail(t, "a class without ']'");
-    if (ok && t->icase) nb_charset_fold(&all);
+    if (ok && t->icase && !inner) nb_charset_fold(&all);
     if (ok && negate) nb_charset_complement(&all);
     if (ok) nb_charset_union(s, &all);
     nb_charset_free(&all);
@@ -323,6 +351,27 @@ static void emit_sequence(translator *t, const uint16_t *to)
     nb_charset_free(&s);
 }
 
+/* Under (?i): a class, then what its members fold to where that is more than one character. */
+static void emit_class_folded(translator *t, const nb_charset *s)
+{
+    bool any = false;
+    size_t from = t->out.n;
+    nb_buf_add_cstr(&t->out, "(?:");
+    emit_set(t, s);
+    for (uint32_t i = 0; i < nb_uni_full_fold_count; i++) {
+        if (!nb_charset_has(s, nb_uni_full_fold[i][0])) continue;
+        nb_buf_add_char(&t->out, '|');
+        emit_folded(t, nb_uni_full_fold[i] + 1);
+        any = true;
+    }
+    if (any) {
+        nb_buf_add_char(&t->out, ')');
+        return;
+    }
+    t->out.n = from;
+    emit_set(t, s);
+}
+
 static bool is_quantifier(int c) { return c == '*' || c == '+' || c == '?' || c == '{'; }
 
 /* Under (?i): a character that folds to several, or literals that are such a folding. */
@@ -331,6 +380,7 @@ static bool literal_folded(translator *t, uint32_t cp)
     for (uint32_t i = 0; i < nb_uni_full_fold_count; i++)
         if (nb_uni_full_fold[i][0] == cp) {
             emit_sequence(t, nb_uni_full_fold[i] + 1);
+            t->folded = nb_uni_full_fold[i][nb_uni_full_fold[i][3] ? 3 : 2];
             return true;
         }
     for (int want = 3; want >= 2; want--) {
@@ -346,10 +396,23 @@ static bool literal_folded(translator *t, uint32_t cp)
             if (k < want || (at < t->n && is_quantifier((uint8_t)t->p[at]))) continue;
             t->at = at;
             emit_sequence(t, to);
+            t->folded = to[want - 1];
             return true;
         }
     }
     return false;
+}
+
+/* Under (?i) the package also finds a character for what it folds to where the letters stand on both sides of a group's border, or as escapes: those
+ * are refused. */
+static bool literal_apart(translator *t, uint32_t cp)
+{
+    uint32_t a = t->icase ? t->folded : 0, b = nb_uni_simple_fold(cp);
+    for (uint32_t i = 0; a && i < nb_uni_full_fold_count; i++) {
+        const uint16_t *to = nb_uni_full_fold[i] + 1;
+        if ((to[0] == a && to[1] == b) || (to[1] == a && to[2] && to[2] == b)) return fail(t, "letters that fold to one, apart or as escapes, under (?i),");
+    }
+    return true;
 }
 
 static bool alternatives(translator *t);
@@ -373,33 +436,136 @@ static bool options(translator *t, bool *colon)
     }
 }
 
-static bool group(translator *t)
+/* <name> or 'name'; at the sign. */
+static bool group_name(translator *t, nb_str *name)
+{
+    char end = peek(t) == '<' ? '>' : '\'';
+    size_t from = ++t->at;
+    while (more(t) && peek(t) != end && peek(t) != ')') t->at++;
+    *name = (nb_str){t->p + from, t->at - from};
+    if (peek(t) != end || !name->n) return fail(t, "a group's name without an end");
+    t->at++;
+    return true;
+}
+
+static uint32_t find_name(const translator *t, nb_str name)
+{
+    for (uint32_t i = 0; i < t->names; i++)
+        if (nb_str_eq(t->name[i], name)) return i + 1;
+    return 0;
+}
+
+/* (?<name> or (?'name' ; behind "(?". */
+static bool named_group(translator *t)
+{
+    nb_str name;
+    if (!group_name(t, &name)) return false;
+    if ((uint8_t)name.p[0] < 'A' || memchr(name.p, '-', name.n)) return fail(t, "a group's name that does not begin with a letter");
+    if (find_name(t, name)) return fail(t, "two groups of one name");
+    if (t->names == MAX_NAMES) return fail(t, "too many groups with names");
+    t->name[t->names++] = name;
+    t->any_named = true;
+    t->groups++;
+    return true;
+}
+
+/* What begins the group at '(', for PCRE2; NULL: it fails, or is a comment and done. *colon: ')' ends it. *captures: its number counts. */
+static const char *group_opener(translator *t, bool *colon, bool *captures)
 {
     static const char *const openers[] = {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>"};
-    bool icase = t->icase, dotall = t->dotall, extended = t->extended, colon = true, ok;
-    if (++t->depth > MAX_DEPTH) return fail(t, "groups nested too deep");
-    const char *open = NULL;
-    for (size_t i = 0; i < NB_COUNT(openers) && !open; i++)
-        if (eat(t, openers[i])) open = openers[i];
-    if (!open && eat(t, "(?#")) {
+    for (size_t i = 0; i < NB_COUNT(openers); i++)
+        if (eat(t, openers[i])) return openers[i];
+    if (eat(t, "(?#")) {
         while (more(t) && peek(t) != ')') t->at++;
+        if (!eat(t, ")")) fail(t, "a comment without ')'");
+        t->border = true;
+        return NULL;
+    }
+    if (!eat(t, "(?")) {
+        t->at++;
+        *captures = !t->any_named;
+        t->groups += *captures;
+        return *captures ? "(" : "(?:";
+    }
+    if (peek(t) == '<' || peek(t) == '\'') {
+        *captures = true;
+        return named_group(t) ? "(" : NULL;
+    }
+    return options(t, colon) ? "(?:" : NULL;
+}
+
+static bool group(translator *t)
+{
+    bool icase = t->icase, dotall = t->dotall, extended = t->extended, colon = true, captures = false, ok;
+    if (++t->depth > MAX_DEPTH) return fail(t, "groups nested too deep");
+    const char *open = group_opener(t, &colon, &captures);
+    if (!open) {
         t->depth--;
-        return eat(t, ")") || fail(t, "a comment without ')'");
+        return !t->status;
     }
-    if (!open && eat(t, "(?")) {
-        if (peek(t) == '<' || peek(t) == 'P' || peek(t) == '\'') return fail(t, "a named group");
-        if (!options(t, &colon)) return false;
-        open = "(?:";
-    }
-    if (!open) open = "(", t->at++;
+    bool plain = !captures && !strcmp(open, "(?:");
+    t->border = true;
+    if (!plain) t->folded = 0;
     nb_buf_add_cstr(&t->out, open);
     ok = alternatives(t);
     nb_buf_add_char(&t->out, ')');
     /* Options without ':' last to the end of the group around: that group's ')' is not ours. */
     if (ok && colon && !eat(t, ")")) ok = fail(t, "a group without ')'");
     t->icase = icase, t->dotall = dotall, t->extended = extended;
+    t->border = true;
+    if (!plain) t->folded = 0;
     t->depth--;
     return ok;
+}
+
+/* A back reference to a group by its number. */
+static bool back_reference(translator *t, uint32_t number)
+{
+    if (t->icase) return fail(t, "a back reference under (?i)");
+    if (!number) return fail(t, "a back reference to no group");
+    nb_buf_printf(&t->out, "(?:\\%u)", number);
+    return true;
+}
+
+/* \k<name>, \k<1>, \k<-1>; at the sign behind 'k'. */
+static bool named_reference(translator *t)
+{
+    nb_str name;
+    uint32_t v = 0;
+    if (!group_name(t, &name)) return false;
+    bool back = name.p[0] == '-';
+    size_t k = back;
+    for (; k < name.n && name.p[k] >= '0' && name.p[k] <= '9' && v < 1000; k++) v = v * 10 + (uint32_t)(name.p[k] - '0');
+    if (k < name.n || k == (size_t)back) {
+        v = find_name(t, name);
+        return v ? back_reference(t, v) : fail(t, "a back reference to no group");
+    }
+    if (t->any_named) return fail(t, "a back reference by number where groups have names");
+    return back_reference(t, !back ? v : v <= t->groups ? t->groups + 1 - v : 0);
+}
+
+/* \1 to \9, and more digits where there are so many groups; else the digits are an octal character. The first is taken already. */
+static bool digits_escape(translator *t, int c, bool *is)
+{
+    uint32_t v = (uint32_t)(c - '0');
+    size_t at = t->at;
+    while (at < t->n && t->p[at] >= '0' && t->p[at] <= '9' && v < 1000) v = v * 10 + (uint32_t)(t->p[at++] - '0');
+    *is = v <= 9 || v <= t->groups;
+    if (!*is) return true;
+    t->at = at;
+    if (t->any_named) return fail(t, "a back reference by number where groups have names");
+    return back_reference(t, v);
+}
+
+static void emit_border(translator *t, bool not)
+{
+    nb_charset s = {0};
+    nb_charset_property(&s, NB_LIT("Word"), NB_CHARSET_BARE);
+    nb_buf_add_cstr(&t->out, "(?:(?<=");
+    emit_set(t, &s), nb_buf_add_cstr(&t->out, not ? ")(?=" : ")(?!"), emit_set(t, &s);
+    nb_buf_add_cstr(&t->out, ")|(?<!"), emit_set(t, &s), nb_buf_add_cstr(&t->out, not ? ")(?!" : ")(?="), emit_set(t, &s);
+    nb_buf_add_cstr(&t->out, "))");
+    nb_charset_free(&s);
 }
 
 static bool escape(translator *t)
@@ -409,22 +575,28 @@ static bool escape(translator *t)
     int c = peek(t);
     nb_charset s = {0};
     uint32_t cp;
+    bool done = false;
     if (c >= 0x80) {
         emit_char(t, take(t));
         return true;
     }
     t->at++;
+    if (c >= '1' && c <= '9' && (!digits_escape(t, c, &done) || done)) return !t->status;
+    if (c == 'k' && (peek(t) == '<' || peek(t) == '\'')) return named_reference(t);
+    if (strchr("XyY", c)) return fail(t, "a border of grapheme clusters");
+    if (c == 'g' && (peek(t) == '<' || peek(t) == '\'')) return fail(t, "a call of a group");
     if (strchr("AzZG", c)) nb_buf_printf(&t->out, "\\%c", c);
-    else if (c == 'b' || c == 'B') {
-        nb_charset_property(&s, NB_LIT("Word"), NB_CHARSET_BARE);
-        nb_buf_add_cstr(&t->out, c == 'b' ? "(?:(?<=" : "(?:(?<=");
-        emit_set(t, &s), nb_buf_add_cstr(&t->out, c == 'b' ? ")(?!" : ")(?="), emit_set(t, &s);
-        nb_buf_add_cstr(&t->out, ")|(?<!"), emit_set(t, &s), nb_buf_add_cstr(&t->out, c == 'b' ? ")(?=" : ")(?!"), emit_set(t, &s);
-        nb_buf_add_cstr(&t->out, "))");
-    } else if (c == 'R') nb_buf_add_cstr(&t->out, "(?>\\r\\n|[\\n-\\r\\x{85}\\x{2028}\\x{2029}])");
-    else if (c >= '1' && c <= '9') nb_buf_printf(&t->out, "(?:\\%c)", c);
+    else if (c == 'K') nb_buf_add_cstr(&t->out, "\\K");
+    else if (c == 'b' || c == 'B') emit_border(t, c == 'B');
+    else if (c == 'N') nb_buf_add_cstr(&t->out, "[^\\n]");
+    else if (c == 'O') nb_buf_add_cstr(&t->out, "(?s:.)");
+    else if (c == 'R') nb_buf_add_cstr(&t->out, "(?>\\r\\n|[\\n-\\r\\x{85}\\x{2028}\\x{2029}])");
     else if (class_escape(t, c, NB_CHARSET_BARE, &s)) emit_set(t, &s);
-    else if (!t->status && char_escape(t, c, &cp)) emit_char(t, cp);
+    else if (!t->status && char_escape(t, c, &cp) && literal_apart(t, cp)) {
+        emit_char(t, cp);
+        t->folded = nb_uni_simple_fold(cp);
+        t->border = true;
+    }
     nb_charset_free(&s);
     return !t->status;
 }
@@ -488,8 +660,9 @@ static bool atom(translator *t)
     case '(': return group(t);
     case '\\': return escape(t);
     case '[': {
-        bool ok = class_set(t, &s);
-        if (ok) emit_set(t, &s);
+        bool negated = t->n - t->at >= 2 && t->p[t->at + 1] == '^', ok = class_set(t, &s, false);
+        if (ok && t->icase && !negated) emit_class_folded(t, &s);
+        else if (ok) emit_set(t, &s);
         nb_charset_free(&s);
         return ok;
     }
@@ -503,7 +676,12 @@ static bool atom(translator *t)
     default: break;
     }
     uint32_t cp = take(t);
-    if (!(t->icase && literal_folded(t, cp))) emit_char(t, cp);
+    if (t->border && !literal_apart(t, cp)) return false;
+    if (!(t->icase && literal_folded(t, cp))) {
+        emit_char(t, cp);
+        t->folded = nb_uni_simple_fold(cp);
+    }
+    t->border = false;
     return !t->status;
 }
 
@@ -512,15 +690,21 @@ static bool alternatives(translator *t)
     while (more(t) && peek(t) != ')') {
         if (eat(t, "|")) {
             nb_buf_add_char(&t->out, '|');
+            t->folded = 0;
             continue;
         }
         if (t->extended && (strchr(" \t\r\n\f\v", peek(t)) || peek(t) == '#')) {
             if (peek(t) == '#') while (more(t) && peek(t) != '\n') t->at++;
             else t->at++;
+            t->border = true;
             continue;
         }
         size_t from = t->out.n;
-        if (!atom(t) || !quantifiers(t, from)) return false;
+        if (strchr("[.^$", peek(t)) || (peek(t) == '\\' && t->at + 1 < t->n && strchr("AbBdDGhHkKNOpPRsSwWzZ", t->p[t->at + 1]))) t->folded = 0;
+        if (!atom(t)) return false;
+        size_t at = t->at;
+        if (!quantifiers(t, from)) return false;
+        if (t->at != at) t->folded = 0;
         if (t->out.oom || t->out.n > (8u << 20)) return fail(t, "it grows too large");
     }
     return true;
@@ -528,7 +712,16 @@ static bool alternatives(translator *t)
 
 static nb_status translate(translator *t)
 {
-    if (!alternatives(t)) return t->status;
+    translator fresh = *t;
+    bool ok = alternatives(t);
+    if (ok && t->groups > t->names && t->any_named) {
+        /* Groups without a name stood before the first one with a name: they do not capture after all. */
+        nb_buf_free(&t->out);
+        *t = fresh;
+        t->any_named = true;
+        ok = alternatives(t);
+    }
+    if (!ok) return t->status;
     if (more(t)) return nb_fail(t->err, NB_E_UNSUPPORTED, "pattern: ')' without '(' at byte %zu", t->at);
     return t->out.oom ? nb_fail(t->err, NB_E_NO_MEMORY, "pattern: out of memory") : t->status;
 }
@@ -538,13 +731,15 @@ static nb_status compile_pcre(nb_tok_regex *r, nb_str pattern, nb_error *err)
     translator t = {.p = pattern.p, .n = pattern.n, .err = err, .properties = properties_usable()};
     nb_status st = translate(&t);
     if (!st) {
-        int code;
+        int code = 0;
         PCRE2_SIZE where;
         pcre2_compile_context *ctx = pcre2_compile_context_create(NULL);
         if (ctx) pcre2_set_newline(ctx, PCRE2_NEWLINE_LF);
         r->code = ctx ? pcre2_compile((PCRE2_SPTR)(t.out.p ? t.out.p : ""), t.out.n, PCRE2_UTF | PCRE2_NO_UTF_CHECK, &code, &where, ctx) : NULL;
         pcre2_compile_context_free(ctx);
-        st = r->code ? NB_OK : nb_fail(err, NB_E_UNSUPPORTED, "pattern: PCRE2 refuses it with error %d", code);
+        PCRE2_UCHAR why[200] = {0};
+        if (!r->code) pcre2_get_error_message(code, why, sizeof why);
+        st = r->code ? NB_OK : nb_fail(err, NB_E_UNSUPPORTED, "pattern: PCRE2 refuses it: %s", (const char *)why);
         if (r->code) r->jit = pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE) == 0;
     }
     nb_buf_free(&t.out);

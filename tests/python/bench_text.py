@@ -78,12 +78,15 @@ class Package:
 
 
 class Llama:
+    quiet = None
+
     def __init__(self, path):
         import ctypes
         import llama_cpp
         self.l = llama_cpp
-        self.quiet = llama_cpp.llama_log_callback(lambda level, text, user: None)  # kept: the library calls it later
-        llama_cpp.llama_log_set(self.quiet, ctypes.c_void_p(0))
+        if not Llama.quiet:  # kept for good: the library calls it later
+            Llama.quiet = llama_cpp.llama_log_callback(lambda level, text, user: None)
+            llama_cpp.llama_log_set(Llama.quiet, ctypes.c_void_p(0))
         params = llama_cpp.llama_model_default_params()
         params.vocab_only = True
         self.model = llama_cpp.llama_model_load_from_file(path.encode(), params)

@@ -3,7 +3,7 @@
  *   tok_driver ids TOKENIZER [special]     stdin: u32 length and bytes, again and again; stdout: the ids of each, one line each
  *   tok_driver raw TOKENIZER               the same without added tokens
  *   tok_driver time TOKENIZER              the same as ids, before each line the nanoseconds that encoding took; answers at once
- *   tok_driver decode TOKENIZER            stdin: lines of ids; stdout: u32 length and bytes
+ *   tok_driver decode TOKENIZER [skip]     stdin: lines of ids; stdout: u32 length and bytes
  *   tok_driver save TOKENIZER OUT          the prepared form
  *   tok_driver bench TOKENIZER FILE [N]    best of N encodings of FILE, loading times, size of the prepared form
  *
@@ -63,7 +63,7 @@ static int ids(const nb_tokenizer *t, int flags, bool timed)
     return 0;
 }
 
-static int decode(const nb_tokenizer *t)
+static int decode(const nb_tokenizer *t, bool skip)
 {
     char *line = NULL;
     size_t cap = 0;
@@ -76,7 +76,7 @@ static int decode(const nb_tokenizer *t)
             if (end == p) break;
             nb_ids_push(&v, (int32_t)id);
         }
-        if (nb_tokenizer_decode(t, v.id, v.n, false, &out, NULL)) return 1;
+        if (nb_tokenizer_decode(t, v.id, v.n, skip, &out, NULL)) return 1;
         uint32_t n = (uint32_t)out.n;
         fwrite(&n, 4, 1, stdout);
         fwrite(out.p, 1, n, stdout);
@@ -158,7 +158,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: tok_driver ids|raw|time|decode TOKENIZER [special], tok_driver bench TOKENIZER FILE [N]\n");
         return 2;
     }
-    int rc = !strcmp(argv[1], "save") ? save(t, argv[argc - 1]) : !strcmp(argv[1], "decode") ? decode(t) 
+    int rc = !strcmp(argv[1], "save") ? save(t, argv[argc - 1]) : !strcmp(argv[1], "decode") ? decode(t, argc > 3)
                                         : ids(t, !strcmp(argv[1], "raw") ? 0 : NB_ENC_PARSE_ADDED | (argc > 3 ? NB_ENC_SPECIALS : 0), !strcmp(argv[1], "time"));
     nb_tokenizer_free(t);
     return rc;
