@@ -113,6 +113,78 @@ static void test_random(void **state)
     nb_buf_free(&b);
 }
 
+/* Rarer constructs, each with what a text becomes in the package when matches are replaced by "<>". */
+static void test_constructs(void **state)
+{
+    static const struct { const char *pattern, *text, *want; } rows[] = {
+        {"\\N+", "ab\ncd", "<>\n<>"},
+        {"\\O{2}", "a\nbc", "<><>"},
+        {"a\\Kb", "aabb", "aa<>b"},
+        {"\\cA|\\C-b|\\c?", "a\x01""b\x02\x7F", "a<>b<><>"},
+        {"\\o{101}|\\102", "ABC", "<><>C"},
+        {"[\\101\\o{102}]", "ABC", "<><>C"},
+        {"[\\18]", "8\x01", "<><>"},
+        {"\\18", "8\x01""8", "8<>"},
+        {"(?<n>a|b)\\k<n>", "abbaab", "a<><>b"},
+        {"(b)?(?<n>a)\\k<n>", "baab", "<>b"},
+        {"(?'x1'a)b\\k'x1'", "abab", "<>b"},
+        {"(a)(b)\\k<-2>", "abaab", "<>ab"},
+        {"(a)\\k<1>", "aaab", "<>ab"},
+        {"\\i\\Q", "xiQ", "x<>"},
+        {"[\\Q\\z]", "zQa", "<><>a"},
+        {"\\pL", "pLx", "<>x"},
+        {"(?i)[\xC3\x9F]", "ss \xC3\x9F \xE1\xBA\x9E Ss s", "<> <> <> <> s"},
+        {"(?i)[s\xC3\x9F]{2}", "ss\xC3\x9F", "<>\xC3\x9F"},
+        {"(?i)[^\xC3\x9F]+", "a\xC3\x9FSSb", "<>\xC3\x9F<>"},
+        {"(?i)[a[^k]]", "kKa", "<><><>"},
+        {"(?i)[^[^k]]", "kKa", "kKa"},
+        {"(?i)[a-z&&[^k]]+", "akKb", "<>kK<>"},
+        {"", "ab", "<>a<>b<>"},
+        {"[&&a]", "a", "a"},
+        {"(a)(b)(c)(d)(e)(f)(g)(h)(i)(j)\\10", "abcdefghijjk", "<>k"},
+    };
+    (void)state;
+    for (size_t i = 0; i < NB_COUNT(rows); i++) {
+        nb_tok_regex *r = NULL;
+        nb_buf found = {0}, out = {0};
+        nb_error err = {0};
+        nb_str text = nb_str_of(rows[i].text);
+        if (nb_tok_regex_new(&r, nb_str_of(rows[i].pattern), &err)) fail_msg("'%s': %s", rows[i].pattern, err.text);
+        assert_true(all_matches(r, text, &found));
+        const size_t *v = (const size_t *)(const void *)found.p;
+        size_t at = 0;
+        for (size_t k = 0; k < found.n / 16; at = v[2 * k + 1], k++) {
+            nb_buf_add(&out, text.p + at, v[2 * k] - at);
+            nb_buf_add_cstr(&out, "<>");
+        }
+        nb_buf_add(&out, text.p + at, text.n - at);
+        assert_string_equal(nb_buf_cstr(&out), rows[i].want);
+        nb_tok_regex_free(r);
+        nb_buf_free(&found), nb_buf_free(&out);
+    }
+}
+
+/* What the package takes and nibble does not is refused with what it is. */
+static void test_refused(void **state)
+{
+    static const struct { const char *pattern, *why; } rows[] = {
+        {"\\X", "a border of grapheme clusters at byte 2"}, {"a\\y", "a border of grapheme clusters at byte 3"}, {"(?~ab)", "an unknown group at byte 3"}, {"(?W:\\w)", "an unknown group at byte 3"},
+        {"\\p{Emoji}", "unknown property 'Emoji'"}, {"\\p{InBasicLatin}", "unknown property 'InBasicLatin'"}, {"(?<a>b)\\g<a>", "a call of a group at byte 9"}, {"(?<a>b)|(?<a>c)", "two groups of one name at byte 13"},
+        {"(?i)(a)\\1", "a back reference under (?i) at byte 9"}, {"(?i)s(?:s)", "letters that fold to one, apart or as escapes, under (?i), at byte 9"}, {"(?i)\\x73s", "letters that fold to one, apart or as escapes, under (?i), at byte 9"},
+        {"(?<n>a)(b)\\1", "a back reference by number where groups have names at byte 12"}, {"\\k<n>", "a back reference to no group at byte 5"}, {"(?<1>a)", "a group's name that does not begin with a letter at byte 5"},
+        {"(?<n", "a group's name without an end at byte 4"}, {"\\M-a", "an unknown escape at byte 2"}, {"\\c", "an unknown control character at byte 2"}, {"\\o{9}", "a bad octal character at byte 3"}, {"\\377", "a single byte above 0x7f at byte 4"},
+        {"(?<=a+)b", "PCRE2 refuses it: lookbehind assertion is not fixed length"},
+    };
+    (void)state;
+    for (size_t i = 0; i < NB_COUNT(rows); i++) {
+        nb_tok_regex *r = NULL;
+        nb_error err = {0};
+        assert_int_equal(nb_tok_regex_new(&r, nb_str_of(rows[i].pattern), &err), NB_E_UNSUPPORTED);
+        assert_null(r);
+        if (!strstr(err.text, rows[i].why)) fail_msg("'%s': %s", rows[i].pattern, err.text);
+    }
+}
+
 static uint64_t cpu_ns(void)
 {
     struct timespec t;
@@ -150,6 +222,6 @@ static int set_up(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_published), cmocka_unit_test(test_random), cmocka_unit_test(test_far_ahead)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_published), cmocka_unit_test(test_random), cmocka_unit_test(test_constructs), cmocka_unit_test(test_refused), cmocka_unit_test(test_far_ahead)};
     return cmocka_run_group_tests_name("patterns", tests, set_up, NULL);
 }
