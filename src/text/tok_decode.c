@@ -8,6 +8,15 @@
 
 static const char fffd[] = "\xEF\xBF\xBD";
 
+/* What counts is the text: that of some special token, mostly its own. */
+static bool is_special_text(const nb_tokenizer *t, const nb_tok_added *a, nb_str s)
+{
+    if (nb_str_eq(s, nb_tok_str(t, a->content))) return (t->tok_flags[a->id] & NB_TF_SPECIAL) != 0;
+    for (uint32_t i = 0; i < t->added_n; i++)
+        if ((t->added[i].flags & NB_AF_SPECIAL) && nb_str_eq(s, nb_tok_str(t, t->added[i].content))) return true;
+    return false;
+}
+
 nb_str nb_tok_decode_text(const nb_tokenizer *t, int32_t id, bool skip_special)
 {
     if (id < 0 || (uint32_t)id >= t->meta->ids || !(t->tok_flags[id] & NB_TF_PRESENT)) return (nb_str){0};
@@ -15,7 +24,7 @@ nb_str nb_tok_decode_text(const nb_tokenizer *t, int32_t id, bool skip_special)
     nb_str s = a ? nb_tok_str(t, a->normal) : nb_tok_valid_text(t, (uint32_t)id);
     if (!s.p) return s;
     /* The package compares texts: a special token that its normalizer changes is not passed over. */
-    if (skip_special && (t->tok_flags[id] & NB_TF_SPECIAL) && a && nb_str_eq(s, nb_tok_str(t, a->content))) return (nb_str){0};
+    if (skip_special && a && is_special_text(t, a, s)) return (nb_str){0};
     return s.n ? s : (nb_str){"", 0};
 }
 
@@ -46,6 +55,13 @@ void nb_tok_unmap(nb_str s, nb_buf *out)
 
 void nb_tok_replace(nb_buf *out, nb_str s, nb_str pattern, nb_str content)
 {
+    /* An empty one is found before each character and at the end. */
+    for (size_t len; !pattern.n && content.n && s.n; s.p += len, s.n -= len) {
+        nb_buf_add_str(out, content);
+        nb_utf8_decode(s.p, s.n, &len);
+        nb_buf_add(out, s.p, len);
+    }
+    if (!pattern.n && content.n) nb_buf_add_str(out, content);
     while (pattern.n) {
         const char *hit = memmem(s.p, s.n, pattern.p, pattern.n);
         if (!hit) break;

@@ -136,8 +136,9 @@ static nb_status read_bpe(nb_tok_build *b, const nb_json *m, nb_error *err)
     b->meta.fuse_unk = flag(m, "fuse_unk");
     b->meta.byte_fallback = flag(m, "byte_fallback");
     b->meta.ignore_merges = flag(m, "ignore_merges");
-    /* A dropout of one means no merges at all; between zero and one it is for training and does nothing here. */
+    /* A dropout of one means no merges at all, nor a look at whole pieces; between zero and one it is for training and does nothing here. */
     b->meta.no_merges = nb_json_f64(nb_json_get(m, "dropout"), &dropout) && dropout >= 1;
+    b->meta.ignore_merges &= !b->meta.no_merges;
     nb_str unk = text(m, "unk_token");
     if (unk.p) b->meta.unk = nb_tok_build_find(b, unk);
     return read_merges(b, nb_json_get(m, "merges"), err);

@@ -291,10 +291,19 @@ static nb_status template_items(nb_tok_build *b, const nb_tok_vec *from, const n
     return NB_OK;
 }
 
+/* Without special tokens the text alone is left, once: another number of it is refused. */
+static nb_status check_single(const nb_json *list, nb_error *err)
+{
+    uint32_t texts = 0;
+    for (uint32_t i = 0; nb_json_is(list, NB_JSON_ARRAY) && i < list->count; i++) texts += nb_json_get(&list->items[i], "Sequence") != NULL;
+    return texts == 1 ? NB_OK : nb_fail(err, NB_E_UNSUPPORTED, "post_processor: a template for one text names it %u times", texts);
+}
+
 static nb_status template_parts(nb_tok_build *b, const nb_json *v, nb_tok_vec *list, nb_error *err)
 {
     nb_tok_vec made = {0};
     uint32_t count = sequences(list);
+    if (list == &b->single && check_single(nb_json_get(v, "single"), err)) return NB_E_UNSUPPORTED;
     if (count < 1 || count > 2) return nb_fail(err, NB_E_UNSUPPORTED, "post_processor: TemplateProcessing behind one that leaves %u sequences", count);
     nb_status st = template_items(b, list, nb_json_get(v, count == 1 ? "single" : "pair"), nb_json_get(v, "special_tokens"), &made, err);
     return take_parts(b, list, &made, st, err);
