@@ -469,18 +469,12 @@ static bool named_group(translator *t)
     return true;
 }
 
-/* What begins the group at '(', for PCRE2; NULL: it fails, or is a comment and done. *colon: ')' ends it. *captures: its number counts. */
+/* What begins the group at '(', for PCRE2; NULL: it fails. *colon: ')' ends it. *captures: its number counts. */
 static const char *group_opener(translator *t, bool *colon, bool *captures)
 {
     static const char *const openers[] = {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>"};
     for (size_t i = 0; i < NB_COUNT(openers); i++)
         if (eat(t, openers[i])) return openers[i];
-    if (eat(t, "(?#")) {
-        while (more(t) && peek(t) != ')') t->at++;
-        if (!eat(t, ")")) fail(t, "a comment without ')'");
-        t->border = true;
-        return NULL;
-    }
     if (!eat(t, "(?")) {
         t->at++;
         *captures = !t->any_named;
@@ -499,10 +493,7 @@ static bool group(translator *t)
     bool icase = t->icase, dotall = t->dotall, extended = t->extended, colon = true, captures = false, ok;
     if (++t->depth > MAX_DEPTH) return fail(t, "groups nested too deep");
     const char *open = group_opener(t, &colon, &captures);
-    if (!open) {
-        t->depth--;
-        return !t->status;
-    }
+    if (!open) return false;
     bool plain = !captures && !strcmp(open, "(?:");
     t->border = true;
     if (!plain) t->folded = 0;
@@ -624,10 +615,27 @@ static bool interval(translator *t, char text[32])
     return ok;
 }
 
+/* Comments, and under (?x) spaces: they stand anywhere, also before a quantifier. False where there is none. */
+static bool pass_over(translator *t)
+{
+    size_t from = t->at;
+    while (more(t)) {
+        if (t->extended && strchr(" \t\r\n\f\v", peek(t))) t->at++;
+        else if (t->extended && peek(t) == '#') while (more(t) && peek(t) != '\n') t->at++;
+        else if (eat(t, "(?#")) {
+            while (more(t) && peek(t) != ')') t->at += peek(t) == '\\' && t->at + 1 < t->n ? 2 : 1;
+            if (!eat(t, ")")) return fail(t, "a comment without ')'");
+        } else break;
+    }
+    if (t->at > from) t->border = true;
+    return t->at > from;
+}
+
 /* Quantifiers behind the atom that was written at `from`. A second one applies to the first with its atom. */
 static bool quantifiers(translator *t, size_t from)
 {
     for (int count = 0; more(t); count++) {
+        if (pass_over(t) && !more(t)) break;
         char text[32] = {(char)peek(t), 0};
         bool braces = text[0] == '{';
         if (!is_quantifier((uint8_t)text[0])) break;
@@ -693,18 +701,13 @@ static bool alternatives(translator *t)
             t->folded = 0;
             continue;
         }
-        if (t->extended && (strchr(" \t\r\n\f\v", peek(t)) || peek(t) == '#')) {
-            if (peek(t) == '#') while (more(t) && peek(t) != '\n') t->at++;
-            else t->at++;
-            t->border = true;
-            continue;
-        }
+        if (pass_over(t)) continue;
         size_t from = t->out.n;
         if (strchr("[.^$", peek(t)) || (peek(t) == '\\' && t->at + 1 < t->n && strchr("AbBdDGhHkKNOpPRsSwWzZ", t->p[t->at + 1]))) t->folded = 0;
         if (!atom(t)) return false;
-        size_t at = t->at;
+        size_t end = t->out.n;
         if (!quantifiers(t, from)) return false;
-        if (t->at != at) t->folded = 0;
+        if (t->out.n != end) t->folded = 0;
         if (t->out.oom || t->out.n > (8u << 20)) return fail(t, "it grows too large");
     }
     return true;

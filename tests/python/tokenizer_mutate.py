@@ -336,6 +336,20 @@ def check_decode(driver, t, path, lists, skip):
     return ""
 
 
+def inserts(n):
+    """Does a Replace find nothing before a character? Behind one that does the package takes bytes twice or panics, where a ByteLevel follows."""
+    from tokenizers import Regex, normalizers
+    if not n:
+        return False
+    if n["type"] == "Sequence":
+        return any(inserts(x) for x in n["normalizers"])
+    if n["type"] != "Replace":
+        return False
+    p = n["pattern"]
+    one = normalizers.Replace(Regex(p["Regex"]) if "Regex" in p else p["String"], "\ue000")
+    return any(one.normalize_str(x).startswith("\ue000" + x[0]) for x in ("a ", " a", "b1", "1a", "\u00e9s", "\u4e2d\u4e2d", "\n\n", "-a", "A", "s\u00df", "\u0301a", "k"))
+
+
 def check(driver, j, batch, path, r, named):
     """What differs; None: passed over."""
     from tokenizers import Tokenizer
@@ -343,6 +357,8 @@ def check(driver, j, batch, path, r, named):
     open(path, "w", encoding="utf-8").write(text)
     try:
         t = Tokenizer.from_str(text)
+        if "ByteLevel" in text and inserts(j["normalizer"]):
+            return None
         forms = [t.normalizer.normalize_str(x["content"]) if t.normalizer else x["content"] for x in j["added_tokens"] if x["normalized"]]
     except BaseException:
         return None
