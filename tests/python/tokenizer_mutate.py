@@ -86,7 +86,8 @@ def alternation(r, depth, names):
             if r.random() < .12:
                 parts.append(assertion(r, depth, names))
             else:
-                parts.append(atom(r, depth, names) + (r.choice(QUANTIFIERS) if r.random() < .4 else ""))
+                a = atom(r, depth, names)  # Oniguruma leaves a counted loop early where one round matches nothing: groups may
+                parts.append(a + (r.choice(QUANTIFIERS[:9 if a[0] == "(" else None]) if r.random() < .4 else ""))
         out.append("".join(parts))
     return "|".join(out)
 
@@ -344,7 +345,7 @@ def inserts(n):
     if n["type"] == "Sequence":
         return any(inserts(x) for x in n["normalizers"])
     if n["type"] != "Replace":
-        return False
+        return n["type"] == "Prepend" and not n["prepend"]
     p = n["pattern"]
     one = normalizers.Replace(Regex(p["Regex"]) if "Regex" in p else p["String"], "\ue000")
     return any(one.normalize_str(x).startswith("\ue000" + x[0]) for x in ("a ", " a", "b1", "1a", "\u00e9s", "\u4e2d\u4e2d", "\n\n", "-a", "A", "s\u00df", "\u0301a", "k"))
