@@ -138,7 +138,12 @@ static void text_side(const nb_network *net)
         printf("  tokenizer     %u tokens\n", nb_tokenizer_size(net->tokenizer));
     else
         printf("  tokenizer     %s\n", net->tokenizer_error.status ? net->tokenizer_error.text : "none");
-    if (pre.p) printf("                its pre-tokenizer '%.*s' is unknown\n", NB_FMT_STR(pre));
+    if (pre.p) {
+        nb_buf clean = {0};
+        nb_term_clean(&clean, pre, false);
+        printf("                its pre-tokenizer '%.*s' is unknown\n", NB_FMT_STR(nb_buf_str(&clean)));
+        nb_buf_free(&clean);
+    }
     for (size_t i = 0; i < net->n_templates; i++) {
         nb_buf name = {0};
         nb_term_clean(&name, net->templates[i].name, false);

@@ -209,14 +209,16 @@ static inline uint32_t nb_tok_vocab_find(const nb_tokenizer *t, const char *p, s
         if (v.n == n && !memcmp(v.p, p, n)) return id;
     }
 }
+/* The table is not read when a prepared file is opened, as it is most of the file: a damaged one is seen here. */
 static inline const nb_tok_merge *nb_tok_merge_find(const nb_tokenizer *t, uint32_t left, uint32_t right)
 {
-    uint32_t slots = t->meta->merge_slots;
-    for (uint32_t i = nb_tok_scale(nb_tok_pair_hash(left, right), slots);; i = i + 1 == slots ? 0 : i + 1) {
+    uint32_t slots = t->meta->merge_slots, i = nb_tok_scale(nb_tok_pair_hash(left, right), slots);
+    for (uint32_t n = slots; n; n--, i = i + 1 == slots ? 0 : i + 1) {
         const nb_tok_merge *m = &t->merges[i];
-        if (m->left == left && m->right == right) return m;
-        if (m->left == NB_TOK_NONE) return NULL;
+        if (m->left == left && m->right == right) return m->id < t->meta->ids && m->rank < t->meta->ranks ? m : NULL;
+        if (m->left == NB_TOK_NONE) break;
     }
+    return NULL;
 }
 static inline uint32_t nb_trie_child(const nb_tok_trie *t, uint32_t node, uint8_t label)
 {

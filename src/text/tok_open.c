@@ -104,13 +104,6 @@ static nb_status check_tokens(nb_tokenizer *t, nb_error *err)
     if (wrong || (m->vocab_slots && used >= m->vocab_slots)) return bad(err, "vocabulary table");
     t->merges = section(t, NB_TS_MERGES, &n);
     if (n != (uint64_t)m->merge_slots * sizeof *t->merges) return bad(err, "size of the merges");
-    used = 0;
-    for (uint32_t i = 0; i < m->merge_slots; i++) {
-        bool full = t->merges[i].left != NB_TOK_NONE;
-        used += full;
-        wrong |= full & ((t->merges[i].id >= m->ids) | (t->merges[i].rank >= m->ranks));
-    }
-    if (wrong || (m->merge_slots && used >= m->merge_slots)) return bad(err, "merge table");
     t->pairs = section(t, NB_TS_PAIRS, &n);
     if (m->byte_level_last && m->pair_bits && m->pair_bits != 16) return bad(err, "size of the pair filter");
     if (n != (m->pair_bits ? (uint64_t)1 << (m->pair_bits - 3) : 0)) return bad(err, "size of the pair filter");

@@ -264,7 +264,8 @@ static void test_render(void **state)
     (void)state;
     conversation(&text);
     assert_int_equal(nb_json_parse(&doc, text.p, text.n, "request", NULL, NULL), NB_OK);
-    nb_chat_request r = {.messages = nb_json_get(doc.root, "messages"), .tools = nb_json_get(doc.root, "tools"), .add_generation_prompt = true, .bos_token = NB_LIT("<s>"), .eos_token = NB_LIT("</s>")};
+    const nb_chat_token tokens[] = {{NB_LIT("bos_token"), NB_LIT("<s>")}, {NB_LIT("eos_token"), NB_LIT("</s>")}};
+    nb_chat_request r = {.messages = nb_json_get(doc.root, "messages"), .tools = nb_json_get(doc.root, "tools"), .add_generation_prompt = true, .tokens = tokens, .n_tokens = NB_COUNT(tokens)};
     assert_int_equal(r.messages->count, MESSAGES);
     assert_int_equal(r.tools->count, TOOLS);
     render("ChatML", NB_LIT(chatml), &r);
