@@ -55,8 +55,10 @@ static nb_status read_target(nb_job *j, nb_error *err)
     const nb_layer *l = nb_manifest_find(&j->base->manifest, "config.json");
     if (!l) return NB_OK;
     nb_status st = read_object(j, l, "config.json", &s->config, err);
+    l = nb_manifest_find(&j->base->manifest, "generation_config.json");
+    if (st == NB_OK && l) st = read_object(j, l, "generation_config.json", &s->generation, err);
     if (st != NB_OK) return st;
-    st = nb_config_read(&s->cfg, s->config.root, NULL, j->arena, err);
+    st = nb_config_read(&s->cfg, s->config.root, s->generation.root, j->arena, err);
     s->has_cfg = st == NB_OK;
     if (st == NB_E_UNSUPPORTED || st == NB_E_INVALID) { /* it was imported by names and shapes */
         memset(&s->cfg, 0, sizeof s->cfg);

@@ -278,7 +278,8 @@ nb_status nb_draft_fit(nb_job *j, nb_job *d, nb_error *err)
     if (st == NB_OK) st = check_taps(j, d, f, err);
     if (st == NB_OK) st = check_block(j, d, f, err);
     if (st == NB_OK) st = check_numbers(d, &n, err);
-    if (st == NB_OK && known && f->block && shared) st = same(d, "hidden_size", j->src.cfg.hidden, err);
+    if (st == NB_OK && known && (f->block || !strcmp(f->kind, "eagle")) && shared)
+        st = same(d, "hidden_size", j->src.cfg.hidden, err);
     if (st == NB_OK && !strcmp(f->kind, "assistant") && known) { /* it reads the target's keys and values */
         st = same(d, "num_key_value_heads", j->src.cfg.kv_heads, err);
         if (st == NB_OK) st = same(d, "head_dim", j->src.cfg.head_dim, err);
@@ -288,28 +289,39 @@ nb_status nb_draft_fit(nb_job *j, nb_job *d, nb_error *err)
     return st == NB_OK ? nb_draft_tokenizer(j, d, err) : st;
 }
 
-/* The inline head: its layers have the target's heads and width. */
+/* Whether a matrix of the head has the shape of one of the model's own of this name; *other: one that differs. */
+static bool like_some_layer(const nb_job *j, const nb_weight_src *w, const char *end, const nb_weight_src **other)
+{
+    *other = NULL;
+    for (size_t i = 0; i < j->n_weights; i++) {
+        const nb_weight_src *t = &j->weights[i];
+        if (!nb_str_ends(t->name, end) || nb_str_starts(t->name, "mtp.")) continue;
+        if (t->m.n == w->m.n && t->m.k == w->m.k) return true;
+        if (!*other) *other = t;
+    }
+    return !*other;
+}
+
+/* The inline head: its layers are like the model's, and its input has the model's width. */
 nb_status nb_inline_fit(nb_job *j, nb_error *err)
 {
-    const nb_config *c = &j->src.cfg;
-    int64_t h = c->hidden, q = (int64_t)c->heads * c->head_dim, kv = (int64_t)c->kv_heads * c->head_dim;
-    nb_status st = NB_OK;
+    static const char *const ends[] = {".self_attn.q_proj.weight", ".self_attn.k_proj.weight",
+                                       ".self_attn.v_proj.weight", ".self_attn.o_proj.weight", ".mlp.gate.weight"};
+    int64_t h = j->src.cfg.hidden;
+    const nb_weight_src *other;
     if (!j->src.has_cfg || !j->mtp_layers) return NB_OK;
-    st = shape_is("", matrix_of(j, "mtp.fc"), h, 2 * h, err);
+    nb_status st = shape_is("", matrix_of(j, "mtp.fc"), h, 2 * h, err);
     if (st == NB_OK) st = shape_is("", matrix_of(j, "mtp.fc_embedding"), h, h, err);
     if (st == NB_OK) st = shape_is("", matrix_of(j, "mtp.fc_hidden"), h, h, err);
-    for (int i = 0; i < j->mtp_layers && st == NB_OK; i++) {
-        static const char *const names[] = {"q_proj", "k_proj", "v_proj", "o_proj"};
-        for (size_t k = 0; k < NB_COUNT(names) && st == NB_OK; k++) {
-            char name[80];
-            snprintf(name, sizeof name, "mtp.layers.%d.self_attn.%s", i, names[k]);
-            const nb_weight_src *w = matrix_of(j, name);
-            int64_t gate = k == 0 && w && w->m.n == 2 * q ? 2 : 1; /* q and its gate in one */
-            st = k == 3 ? shape_is("", w, h, q, err) : shape_is("", w, k ? kv : gate * q, h, err);
-        }
-        char name[80];
-        snprintf(name, sizeof name, "mtp.layers.%d.mlp.gate", i);
-        if (st == NB_OK) st = shape_is("", matrix_of(j, name), c->experts, h, err);
+    for (size_t i = 0; i < j->n_weights && st == NB_OK; i++) {
+        const nb_weight_src *w = &j->weights[i];
+        if (!nb_str_starts(w->name, "mtp.layers.")) continue;
+        for (size_t k = 0; k < NB_COUNT(ends) && st == NB_OK; k++)
+            if (nb_str_ends(w->name, ends[k]) && !like_some_layer(j, w, ends[k], &other))
+                st = nb_fail(err, NB_E_INVALID,
+                             "tensor %.*s of the inline draft is [%lld,%lld], %.*s is [%lld,%lld] (E_DRAFT)",
+                             NB_FMT_STR(w->src_name), (long long)w->m.n, (long long)w->m.k, NB_FMT_STR(other->src_name),
+                             (long long)other->m.n, (long long)other->m.k);
     }
     return st;
 }

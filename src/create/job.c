@@ -15,12 +15,13 @@ static bool note_push(nb_job *j, nb_create_note **v, size_t *n, size_t *cap, nb_
 
 bool nb_job_warn(nb_job *j, nb_str name, const char *fmt, ...)
 {
-    char text[400];
+    char text[400], clean[400]; /* what stands in a config may be in it */
     va_list ap;
     va_start(ap, fmt);
     int n = vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    nb_str s = {text, n < 0 ? 0 : (size_t)n >= sizeof text ? sizeof text - 1 : (size_t)n};
+    size_t used = n < 0 ? 0 : (size_t)n >= sizeof text ? sizeof text - 1 : (size_t)n;
+    nb_str s = {clean, nb_text_clean(clean, sizeof clean, text, used)};
     return note_push(j, &j->warnings.v, &j->warnings.n, &j->warnings.cap, name, s);
 }
 

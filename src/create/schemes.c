@@ -244,7 +244,8 @@ static bool hits(nb_schemes *s, const target *t, const names *l)
         if (hit > 0) return true;
         if (hit < 0 && !s->failed.status)
             nb_fail(&s->failed, NB_E_INVALID, "'%.*s' takes too many steps on the name %.*s (E_CONFIG)",
-                    (int)(t->text.n > 200 ? 200 : t->text.n), t->text.p, NB_FMT_STR(l->v[i]));
+                    (int)(t->text.n > 200 ? 200 : t->text.n), t->text.p, (int)(l->v[i].n > 200 ? 200 : l->v[i].n),
+                    l->v[i].p);
     }
     return false;
 }

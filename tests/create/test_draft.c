@@ -480,17 +480,17 @@ static void replaced(void **state)
     fx_free(x);
 }
 
-/* The inline head has the target's width and heads. */
+/* The inline head has the target's width, and layers like the target's. */
 static void inline_misfits(void **state)
 {
     (void)state;
     static const struct {
         const char *fc, *q, *k, *part;
     } rows[] = {
-        {"64,128", "128,64", "32,64", NULL}, /* q and its gate in one */
+        {"64,128", "64,64", "32,64", NULL},
         {"64,64", "64,64", "32,64", "mtp.fc.weight is [64,64], [64,128] was expected"},
-        {"64,128", "96,64", "32,64", "mtp.layers.0.self_attn.q_proj.weight is [96,64], [64,64]"},
-        {"64,128", "64,64", "64,64", "mtp.layers.0.self_attn.k_proj.weight is [64,64], [32,64]"},
+        {"64,128", "96,64", "32,64", "mtp.layers.0.self_attn.q_proj.weight of the inline draft is [96,64]"},
+        {"64,128", "64,64", "64,64", "model.layers.0.self_attn.k_proj.weight is [32,64]"},
     };
     for (size_t i = 0; i < NB_COUNT(rows); i++) {
         fx *x = fx_new();
