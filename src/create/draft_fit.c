@@ -9,10 +9,10 @@ enum { MAX_BLOCK = 1024, MAX_LAYERS = 1 << 16, MAX_SIZE = 1 << 24 };
 
 /* ---- fields ---- */
 
-/* A field of the draft's config; those of block drafts stand in dflash_config or beside it. NULL: neither. */
+/* A field of the draft's config; those of block drafts stand in dflash_config or beside it. NULL: nowhere. */
 static const nb_json *find_field(const nb_job *d, const char *key, char path[80])
 {
-    static const char *const places[] = {"dflash_config.", ""};
+    static const char *const places[] = {"dflash_config.", "", "text_config."};
     for (size_t i = 0; i < NB_COUNT(places); i++) {
         snprintf(path, 80, "%s%s", places[i], key);
         const nb_json *v = nb_json_path(d->src.config.root, path);

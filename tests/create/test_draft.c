@@ -409,6 +409,58 @@ static void dflash_fits(void **state)
     printf("covered: %zu drafts\n", NB_COUNT(rows));
 }
 
+/* Drafts of other kinds: by their architecture, their numbers perhaps in text_config. */
+static void other_kinds(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *d2t, *kind, *part; /* d2t: shape, NULL: none; part NULL: it fits */
+    } rows[] = {
+        {"\"Gemma4AssistantForCausalLM\"],\"text_config\":{\"vocab_size\":320,\"head_dim\":16,\"num_hidden_layers\":4}",
+         NULL, "assistant", NULL},
+        {"\"Gemma4AssistantForCausalLM\"],\"text_config\":{\"head_dim\":32}", NULL, NULL,
+         "field text_config.head_dim is 32, the model has 16"},
+        {"\"Gemma4AssistantForCausalLM\"],\"num_key_value_heads\":4", NULL, NULL,
+         "num_key_value_heads is 4, the model has 2"},
+        {"\"Gemma4AssistantForCausalLM\"],\"text_config\":{\"vocab_size\":321}", NULL, NULL, "vocab_size is 321"},
+        {"\"LlamaForCausalLMEagle3\"],\"hidden_size\":64,\"draft_vocab_size\":100", "100", "eagle", NULL},
+        {"\"LlamaForCausalLMEagle3\"],\"hidden_size\":64,\"draft_vocab_size\":100", "99", NULL,
+         "d2t has 99 entries, 100 tokens"},
+        {"\"LlamaForCausalLMEagle3\"],\"hidden_size\":64", "321", NULL, "d2t has 321 entries"},
+        {"\"LlamaForCausalLMEagle3\"],\"hidden_size\":32", NULL, NULL, "hidden_size is 32, the model has 64"},
+        {"\"SmallForCausalLM\"],\"hidden_size\":32", NULL, "model", NULL}, /* a model of its own width */
+    };
+    for (size_t i = 0; i < NB_COUNT(rows); i++) {
+        fx *x = fx_new();
+        char src[300], text[400];
+        nb_buf stored = {0};
+        nb_str s;
+        sources(x, "{}");
+        memcpy(src, x->src, sizeof src);
+        snprintf(x->src, sizeof x->src, "%.280s/draft", src);
+        snprintf(text, sizeof text, "{\"architectures\":[%s}", rows[i].config);
+        fx_text(x, "config.json", text);
+        fx_random(x, "layers.0.self_attn.q_proj.weight", "64,64", 23);
+        if (rows[i].d2t) fx_add(x, "d2t", NB_DT_I64, rows[i].d2t, NULL);
+        fx_save(x, "model.safetensors");
+        memcpy(x->src, src, sizeof src);
+        nb_create_options o = options(x);
+        nb_status st = fx_run(x, &o);
+        if (rows[i].part) {
+            fx_fails(x, st, NB_E_INVALID, rows[i].part);
+        } else {
+            fx_ok(x, st);
+            fx_blob b = fx_open(x, "draft.layers.0.self_attn.q_proj.weight");
+            nb_json_doc d = fx_json(x, b.m.config.hex, &stored);
+            assert_true(nb_json_str(nb_json_path(d.root, "draft.kind"), &s) && nb_str_is(s, rows[i].kind));
+            nb_json_free(&d);
+            fx_close(&b);
+        }
+        nb_buf_free(&stored);
+        fx_free(x);
+    }
+}
+
 /* What is recorded; and a draft that is added to a stored model is compared with the stored tokenizer. */
 static void dflash_recorded(void **state)
 {
@@ -547,6 +599,6 @@ int main(void)
         cmocka_unit_test(p15_draft),   cmocka_unit_test(own_policy),    cmocka_unit_test(misfits),
         cmocka_unit_test(added_later), cmocka_unit_test(added_wrongly), cmocka_unit_test(replaced_meanwhile),
         cmocka_unit_test(inline_head), cmocka_unit_test(dflash_fits),   cmocka_unit_test(dflash_recorded),
-        cmocka_unit_test(replaced),    cmocka_unit_test(inline_misfits)};
+        cmocka_unit_test(other_kinds), cmocka_unit_test(replaced),      cmocka_unit_test(inline_misfits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
