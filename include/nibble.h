@@ -93,7 +93,7 @@ NB_API nb_status nb_tokenize(const nb_model *model, const char *text, size_t n, 
 /* *text is allocated and NUL-terminated; *n does not count the NUL. */
 NB_API nb_status nb_detokenize(const nb_model *model, const int32_t *ids, size_t n_ids, bool skip_special, char **text, size_t *n, nb_error *err);
 /* request: a JSON object {"messages": [...], "tools": [...], "documents": [...], "add_generation_prompt": true, "continue_final_message": false, further template variables}.
- * Renders the model's chat template and encodes it; control tokens inside request content stay text unless "trust_content" is true. prompt (may be NULL) gets the rendered text. */
+ * Renders the model's chat template (the one named "tool_use" where there are tools and it is there, else "default") and encodes it; control tokens inside request content stay text unless "trust_content" is true. prompt (may be NULL) gets the rendered text. */
 NB_API nb_status nb_chat_encode(const nb_model *model, const char *request, size_t n, int32_t **ids, size_t *n_ids, char **prompt, nb_error *err);
 NB_API void nb_free(void *p);
 

@@ -615,7 +615,7 @@ extern const jfilter nbj_seq_filters[], nbj_text_filters[]; /* ended by name NUL
 /* Ended by name NULL. The edit tables are what the sandbox refuses, and product mode allows on lists of the template.
  */
 extern const jmethdef nbj_str_methods[], nbj_str_tests[], nbj_markup_methods[], nbj_list_methods[], nbj_list_edits[],
-    nbj_tuple_methods[], nbj_dict_methods[], nbj_dict_edits[], nbj_num_methods[], nbj_loop_methods[],
+    nbj_tuple_methods[], nbj_dict_methods[], nbj_dict_edits[], nbj_num_methods[], nbj_int_methods[], nbj_loop_methods[],
     nbj_cycler_methods[], nbj_dict_type_methods[];
 const jstr *nbj_want_str(jctx *j, jval v, const char *what); /* NULL: TypeError set */
 bool nbj_want_int(jctx *j, jval v, int64_t *out);

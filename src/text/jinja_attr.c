@@ -38,7 +38,7 @@ static jval number_attr(jctx *j, jval o, nb_str name)
         return o.t == J_FLOAT ? jv_float(real ? o.u.f : 0.0) : !real ? jv_int(0) : o.t == J_BOOL ? jv_int(o.u.b) : o;
     if (o.t != J_FLOAT && nb_str_is(name, "numerator")) return o.t == J_BOOL ? jv_int(o.u.b) : o;
     if (o.t != J_FLOAT && nb_str_is(name, "denominator")) return jv_int(1);
-    const jmethdef *d = o.t == J_FLOAT ? in_table(nbj_num_methods, name) : NULL;
+    const jmethdef *d = in_table(o.t == J_FLOAT ? nbj_num_methods : nbj_int_methods, name);
     return d ? bound(j, o, d) : jv(J_MISSING);
 }
 

@@ -268,8 +268,53 @@ static jval float_is_integer(jctx *j, jval self, const jargs *a)
     return no_args(j, "float.is_integer", a) ? jv_bool(isfinite(self.u.f) && floor(self.u.f) == self.u.f) : jv(J_ERR);
 }
 
+/* A number is its own conjugate; a truth value becomes a number. */
+static jval num_conjugate(jctx *j, jval self, const jargs *a)
+{
+    if (!no_args(j, "conjugate", a)) return jv(J_ERR);
+    return self.t == J_BOOL ? jv_int(self.u.b) : self;
+}
+
+/* Bits and set bits of the absolute value; a long one is taken apart into words. */
+static bool int_bits(jctx *j, jval v, int64_t *length, int64_t *count)
+{
+    uint64_t x = v.t == J_BOOL ? v.u.b : v.t == J_INT && v.u.i < 0 ? 0 - (uint64_t)v.u.i : v.t == J_INT ? (uint64_t)v.u.i : 0;
+    *length = x ? 64 - __builtin_clzll(x) : 0;
+    *count = __builtin_popcountll(x);
+    if (v.t != J_BIG) return true;
+    const jbig *b = v.u.big;
+    uint32_t n = b->n, *d = nbj_array(j, n + 1, sizeof *d);
+    if (!d || !nbj_step(j, (uint64_t)n * n / 16)) return false;
+    memcpy(d, b->d, n * sizeof *d);
+    for (int64_t word = 0; n; word++) {
+        uint64_t rest = 0;
+        for (uint32_t i = n; i > 0; i--) {
+            uint64_t t = rest * 1000000000u + d[i - 1];
+            d[i - 1] = (uint32_t)(t >> 32), rest = t & UINT32_MAX;
+        }
+        if (rest) *length = word * 32 + 64 - __builtin_clzll(rest);
+        *count += __builtin_popcountll(rest);
+        while (n && !d[n - 1]) n--;
+    }
+    return true;
+}
+
+static jval int_bit_length(jctx *j, jval self, const jargs *a)
+{
+    int64_t length, count;
+    return no_args(j, "int.bit_length", a) && int_bits(j, self, &length, &count) ? jv_int(length) : jv(J_ERR);
+}
+
+static jval int_bit_count(jctx *j, jval self, const jargs *a)
+{
+    int64_t length, count;
+    return no_args(j, "int.bit_count", a) && int_bits(j, self, &length, &count) ? jv_int(count) : jv(J_ERR);
+}
+
 const jmethdef nbj_num_methods[] = {
-    {"is_integer", float_is_integer}, {"hex", NULL}, {"as_integer_ratio", NULL}, {"conjugate", NULL}, {NULL, NULL}};
+    {"is_integer", float_is_integer}, {"hex", NULL}, {"as_integer_ratio", NULL}, {"conjugate", num_conjugate}, {NULL, NULL}};
+const jmethdef nbj_int_methods[] = {{"bit_length", int_bit_length}, {"bit_count", int_bit_count}, {"conjugate", num_conjugate},
+                                    {"as_integer_ratio", NULL},     {"to_bytes", NULL},           {NULL, NULL}};
 
 static jval loop_cycle(jctx *j, jval self, const jargs *a)
 {

@@ -134,6 +134,10 @@ CASES = r'''
 {% for x in l %}{% set last = x %}{% endfor %}{{ last }}|{% if true %}{% set inif = 1 %}{% endif %}{{ inif }}
 {{ 'a' is string is defined }}
 {{ (1).real }} {{ 1.5.is_integer() }} {{ (2.0).is_integer() }}
+{{ i.bit_length() }} {{ neg.bit_length() }} {{ (0).bit_length() }} {{ t.bit_length() }} {{ big.bit_length() }} {{ (big*big*big).bit_length() }} {{ (-big).bit_length() }} {{ (2**640).bit_length() }} {{ (2**640-1).bit_length() }} {{ (2**64).bit_length() }} {{ (2**63).bit_length() }} {{ (2**32*2**64).bit_length() }}
+{{ i.bit_count() }} {{ neg.bit_count() }} {{ (2**640-1).bit_count() }} {{ (big*big).bit_count() }} {{ (2**640).bit_count() }} {{ t.conjugate() }} {{ f.conjugate() }} {{ big.conjugate() }}
+{{ i.bit_length(1) }}
+{{ f.bit_length() }}
 {{ {'a':1}['a'] }} {{ {'a':1}.a }} {{ [1,2,3].1 }} {{ l.0 }} {{ nest.a.b.2.c }} {{ nest['a']['b'][2]['c'] }}
 {{ "a" if }}
 {{ [1,2 }}
