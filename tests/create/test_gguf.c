@@ -51,7 +51,11 @@ static void kv_tokens(gg *g, uint32_t n)
         snprintf(t, sizeof t, "t%u", i);
         put_str(&g->kv, t);
     }
-    g->n_kv++;
+    put_str(&g->kv, "tokenizer.ggml.merges"); /* none, but a tokenizer of this kind has the list */
+    put_u32(&g->kv, 9);
+    put_u32(&g->kv, 8);
+    put_u64(&g->kv, 0);
+    g->n_kv += 2;
 }
 
 /* rows of k columns (rows 0: a vector); bytes random, block scales sane. */
