@@ -93,18 +93,10 @@ nb_status nb_model_get_info(const nb_model *m, nb_model_info *out, nb_error *err
 
 /* ---- text ---- */
 
-static nb_status need_tokenizer(const nb_model *m, nb_error *err)
-{
-    const nb_error *why = &m->net->tokenizer_error;
-    if (m->net->tokenizer) return NB_OK;
-    if (why->status != NB_OK) return nb_fail(err, why->status, "%s", why->text);
-    return nb_fail(err, NB_E_UNSUPPORTED, "the model has no tokenizer: give ids instead of text");
-}
-
 nb_status nb_tokenize(const nb_model *m, const char *text, size_t n, int flags, int32_t **ids, size_t *n_ids,
                       nb_error *err)
 {
-    nb_status st = need_tokenizer(m, err);
+    nb_status st = nb_network_need_tokenizer(m->net, err);
     if (st != NB_OK) return st;
     int f =
         (flags & NB_TOKENIZE_SPECIALS ? NB_ENC_SPECIALS : 0) | (flags & NB_TOKENIZE_CONTROL ? NB_ENC_PARSE_ADDED : 0);
@@ -129,7 +121,7 @@ nb_status nb_tokenize(const nb_model *m, const char *text, size_t n, int flags, 
 nb_status nb_detokenize(const nb_model *m, const int32_t *ids, size_t n_ids, bool skip_special, char **text, size_t *n,
                         nb_error *err)
 {
-    nb_status st = need_tokenizer(m, err);
+    nb_status st = nb_network_need_tokenizer(m->net, err);
     if (st != NB_OK) return st;
     nb_buf b = {0};
     st = nb_tokenizer_decode(m->net->tokenizer, ids, n_ids, skip_special, &b, err);
@@ -180,9 +172,10 @@ static nb_status make_prompt(const nb_model *m, const char *request, size_t n, n
                              nb_error *err)
 {
     nb_json_doc doc = {0};
-    nb_status st = need_tokenizer(m, err);
+    nb_status st = nb_network_need_tokenizer(m->net, err);
     if (st != NB_OK) return st;
-    if (!m->net->n_templates) return nb_fail(err, NB_E_UNSUPPORTED, "the model has no chat template");
+    if (!m->net->n_templates && m->net->chat_error.status == NB_OK)
+        return nb_fail(err, NB_E_UNSUPPORTED, "the model has no chat template");
     if (!(*arena = nb_arena_new(0))) return nb_fail(err, NB_E_NO_MEMORY, "no memory for a prompt");
     st = nb_json_parse(&doc, request, n, "request", NULL, err);
     if (st == NB_OK) st = render_request(m, doc.root, *arena, p, err);

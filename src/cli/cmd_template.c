@@ -69,7 +69,8 @@ static nb_status print_prompt(const nb_network *net, const nb_prompt *p, const t
     nb_ids v = {0};
     nb_status st = NB_OK;
     if (o->ids) {
-        if (!net || !net->tokenizer) return nb_fail(err, NB_E_UNSUPPORTED, "the model has no tokenizer");
+        if (!net) return nb_fail(err, NB_E_UNSUPPORTED, "a template alone has no tokenizer");
+        if ((st = nb_network_need_tokenizer(net, err)) != NB_OK) return st;
         st = nb_tokenizer_encode_spans(net->tokenizer, p->spans, p->n, NB_ENC_PARSE_ADDED, &v, err);
         for (size_t i = 0; i < v.n; i++) nb_buf_printf(&b, "%s%d", i ? " " : "", v.id[i]);
         nb_buf_add_char(&b, '\n');
@@ -102,10 +103,13 @@ static nb_status print_prompt(const nb_network *net, const nb_prompt *p, const t
 /* A file that holds a template and nothing else. */
 static bool is_template_file(const char *where)
 {
-    return nb_str_ends(nb_str_of(where), ".jinja") || (nb_looks_like_path(where) && !nb_path_is_dir(where) &&
-                                                       !nb_str_ends(nb_str_of(where), ".json") &&
-                                                       !nb_str_ends(nb_str_of(where), ".model") &&
-                                                       !nb_str_ends(nb_str_of(where), ".gguf"));
+    static const char *const ends[] = {".jinja", ".jinja2", ".j2"}, *const others[] = {".json", ".model", ".tiktoken", ".gguf"};
+    nb_str s = nb_str_of(where);
+    for (size_t i = 0; i < NB_COUNT(ends); i++)
+        if (nb_str_ends(s, ends[i])) return true;
+    for (size_t i = 0; i < NB_COUNT(others); i++)
+        if (nb_str_ends(s, others[i])) return false;
+    return !nb_path_is_dir(where) && (nb_looks_like_path(where) || (strchr(where, '/') && nb_path_exists(where)));
 }
 
 static nb_status run(const char *where, const char *file, const template_args *o, nb_error *err)
@@ -120,7 +124,7 @@ static nb_status run(const char *where, const char *file, const template_args *o
     bool alone = is_template_file(where);
     if (st == NB_OK && alone && o->name) st = nb_fail(err, NB_E_USAGE, "--template: %s holds one template", where);
     if (st == NB_OK) st = alone ? nb_file_read(&source, where, MAX_TEMPLATE, err) : nb_text_model_open(&m, where, err);
-    if (st == NB_OK && !alone && !m.net->n_templates)
+    if (st == NB_OK && !alone && !m.net->n_templates && m.net->chat_error.status == NB_OK)
         st = nb_fail(err, NB_E_NOT_FOUND, "%s has no chat template", where);
     if (st == NB_OK) st = nb_read_input(&request, file, NB_MAX_TEXT, err);
     if (st == NB_OK) st = nb_json_parse(&doc, request.p, request.n, file, NULL, err);

@@ -8,11 +8,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static nb_status need_tokenizer(const nb_text_model *m, const char *name, nb_error *err)
-{
-    return m->net->tokenizer ? NB_OK : nb_fail(err, NB_E_UNSUPPORTED, "%s has no tokenizer", name);
-}
-
 static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 /* Where the text of token i ends. Its own bytes decide where they stand in the text; where the tokenizer changed the text,
@@ -102,7 +97,7 @@ int nb_cmd_tokenize(const nb_command *c, int argc, char **argv)
     else
         st = nb_read_stdin(&text, NB_MAX_TEXT, &err);
     if (st == NB_OK) st = nb_text_model_open(&m, argv[0], &err);
-    if (st == NB_OK) st = need_tokenizer(&m, argv[0], &err);
+    if (st == NB_OK) st = nb_network_need_tokenizer(m.net, &err);
     int flags = NB_ENC_PARSE_ADDED | (ids_only ? 0 : NB_ENC_OFFSETS) | (no_special ? 0 : NB_ENC_SPECIALS);
     nb_span span = {{text.p ? text.p : "", text.n}, !untrusted};
     if (st == NB_OK) st = nb_tokenizer_encode_spans(m.net->tokenizer, &span, 1, flags, &v, &err);
@@ -156,7 +151,7 @@ int nb_cmd_detokenize(const nb_command *c, int argc, char **argv)
     nb_decode_stream *ds = NULL;
     nb_status st = collect_ids(n - 1, argv + 1, &v, &err);
     if (st == NB_OK) st = nb_text_model_open(&m, argv[0], &err);
-    if (st == NB_OK) st = need_tokenizer(&m, argv[0], &err);
+    if (st == NB_OK) st = nb_network_need_tokenizer(m.net, &err);
     if (st == NB_OK && stream) {
         ds = nb_decode_stream_new(m.net->tokenizer, skip);
         if (!ds) st = nb_fail(&err, NB_E_NO_MEMORY, "no memory for a decode stream");

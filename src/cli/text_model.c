@@ -2,7 +2,7 @@
 
 bool nb_looks_like_path(const char *where)
 {
-    static const char *const begins[] = {"/", "./", "../", "~/"};
+    static const char *const begins[] = {"/", "./", "../"};
     static const char *const ends[] = {"/", ".json", ".model", ".tiktoken", ".gguf", ".jinja"};
     nb_str s = nb_str_of(where);
     bool path = !strcmp(where, ".") || !strcmp(where, "..");
@@ -14,7 +14,7 @@ bool nb_looks_like_path(const char *where)
 nb_status nb_text_model_open(nb_text_model *m, const char *where, nb_error *err)
 {
     nb_name name;
-    nb_network_options o = {.weights_only = true}; /* no weights are touched beyond their headers */
+    nb_network_options o = {.weights_only = true, .text_optional = true}; /* no weights are touched beyond their headers */
     *m = (nb_text_model){0};
     if (nb_looks_like_path(where)) return nb_network_from_path(&m->net, where, err);
     nb_status st = nb_name_parse(&name, where, err);

@@ -133,9 +133,10 @@ nb_status nb_network_from_files(nb_network **out, const nb_text_file *files, siz
 {
     nb_network *net = NULL;
     nb_status s = new_network(&net, err);
-    if (s == NB_OK) s = nb_text_tokenizer(&net->tokenizer, files, n, err);
-    if (s == NB_OK) s = nb_net_load_chat(net, files, n, err);
-    if (s != NB_OK) {
+    if (s == NB_OK) {
+        nb_text_tokenizer(&net->tokenizer, files, n, &net->tokenizer_error);
+        nb_net_load_chat(net, files, n, &net->chat_error);
+    } else {
         nb_network_close(net);
         net = NULL;
     }

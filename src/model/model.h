@@ -77,6 +77,7 @@ typedef struct nb_network {
     int32_t end_ids[NB_MAX_END_IDS]; /* ids that end a generation: declared ones, and control tokens known to do so */
     int32_t n_end_ids;
     nb_error tokenizer_error;        /* text_optional: why there is none although the model has its files */
+    nb_error chat_error;             /* the same of the templates */
     nb_str chat_template;            /* that of a chat without tools; p NULL: none */
     nb_named_template *templates;    /* all of them */
     size_t n_templates;
@@ -98,7 +99,7 @@ typedef struct nb_network {
 typedef struct nb_network_options {
     bool resident;     /* copy the weights into anonymous memory with huge pages */
     bool no_tokenizer; /* do not load one (bench, dump) */
-    bool text_optional; /* a tokenizer that cannot be used is no error (show) */
+    bool text_optional; /* a tokenizer, or templates, that cannot be used are no error: who needs them gets it */
     bool weights_only; /* config and tensors, no graph: an architecture whose forward does not run yet can be shown and
                           exported */
 } nb_network_options;
@@ -109,7 +110,8 @@ nb_status nb_network_open(nb_network **out, nb_store *store, const nb_name *name
                           nb_error *err);
 void nb_network_close(nb_network *net); /* NULL is fine */
 const nb_net_tensor *nb_network_find(const nb_network *net, nb_str name);
-/* A network with nothing but its text side: tokenizer, templates, special tokens. The files may be freed afterwards. */
+/* A network with nothing but its text side: tokenizer, templates, special tokens, as with text_optional. The files may be
+ * freed afterwards. */
 nb_status nb_network_from_files(nb_network **out, const nb_text_file *files, size_t n, nb_error *err);
 /* The same of a folder, of a file in one (tokenizer.json, tokenizer.model ...; templates and settings beside it count), or
  * of a GGUF file. */
@@ -119,6 +121,8 @@ nb_status nb_text_gguf(const nb_json *meta, nb_arena *a, nb_text_file **files, s
 /* "additional_chat_templates/NAME.jinja" of a folder, sorted; NULL: memory. */
 #define NB_TEXT_ADDITIONAL "additional_chat_templates/"
 char **nb_text_additional(const char *dir, nb_arena *a, size_t *n, nb_error *err);
+/* NB_OK where there is a tokenizer; else why there is none. */
+nb_status nb_network_need_tokenizer(const nb_network *net, nb_error *err);
 /* The tokenizer that the files make; *out NULL: none of them holds one. Errors name the file. */
 nb_status nb_text_tokenizer(nb_tokenizer **out, const nb_text_file *files, size_t n, nb_error *err);
 /* Everything in the files that cannot be used, or not as its publisher meant it; `say` gets one line for each, which

@@ -167,14 +167,14 @@ nb_status nb_net_load_text(nb_network *net, nb_store *store, const nb_manifest *
     nb_text_files f;
     nb_status s = nb_text_files_map(&f, store, m, net->arena, err);
     if (s == NB_OK && !o->no_tokenizer) {
-        s = load_tokenizer(net, store, &f, err);
-        if (s != NB_OK && o->text_optional) {
-            if (err) net->tokenizer_error = *err;
-            s = NB_OK;
-        }
+        s = load_tokenizer(net, store, &f, o->text_optional ? &net->tokenizer_error : err);
+        if (o->text_optional) s = NB_OK;
     }
-    if (s == NB_OK) find_ends(net);
-    if (s == NB_OK) s = nb_net_load_chat(net, f.v, f.n, err);
+    if (s == NB_OK) {
+        find_ends(net);
+        s = nb_net_load_chat(net, f.v, f.n, o->text_optional ? &net->chat_error : err);
+        if (o->text_optional) s = NB_OK;
+    }
     nb_text_files_unmap(&f);
     return s == NB_OK ? load_generation(net, store, m, err) : s;
 }

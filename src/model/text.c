@@ -229,6 +229,14 @@ static nb_status load_templates(nb_network *net, const nb_text_file *f, size_t n
     return s;
 }
 
+nb_status nb_network_need_tokenizer(const nb_network *net, nb_error *err)
+{
+    const nb_error *why = &net->tokenizer_error;
+    if (net->tokenizer) return NB_OK;
+    if (why->status != NB_OK) return nb_fail(err, why->status, "%s", why->text);
+    return nb_fail(err, NB_E_UNSUPPORTED, "the model has no tokenizer: give ids instead of text");
+}
+
 static bool find_template(const nb_network *net, nb_str name, size_t *index)
 {
     for (*index = 0; *index < net->n_templates; (*index)++)
@@ -238,6 +246,7 @@ static bool find_template(const nb_network *net, nb_str name, size_t *index)
 
 nb_status nb_network_template(const nb_network *net, nb_str name, bool tools, size_t *index, nb_error *err)
 {
+    if (net->chat_error.status != NB_OK) return nb_fail(err, net->chat_error.status, "%s", net->chat_error.text);
     if (!net->n_templates) return nb_fail(err, NB_E_NOT_FOUND, "the model has no chat template");
     if (name.p && find_template(net, name, index)) return NB_OK;
     if (!name.p && tools && find_template(net, NB_LIT("tool_use"), index)) return NB_OK;
@@ -331,7 +340,10 @@ nb_status nb_text_check(const nb_text_file *f, size_t n, void (*say)(void *user,
         nb_arena_free(net.arena);
         return no_memory(err);
     }
-    if (s != NB_OK) say(user, why.text);
+    if (s != NB_OK) {
+        snprintf(line, sizeof line, "%s: chats will fail", why.text);
+        say(user, line);
+    }
     for (size_t i = 0; i < net.n_templates; i++) {
         nb_template *t = NULL;
         const nb_named_template *one = &net.templates[i];

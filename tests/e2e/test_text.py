@@ -222,6 +222,16 @@ class Text(harness.Case):
             self.assertIn(word, str(report["warnings"][0]))
         self.assertEqual(self.render("templates", {"messages": []}), "ok")
         self.assertIn("oops", self.fails(6, "template", "templates", self.temp("request.json"), "--template", "rag"))
+        _, report = self.create("map", {"special_tokens_map.json": "{"})
+        self.assertEqual(len(report["warnings"]), 2)
+        self.ok("run", "map", "--ids", "1,2", "-n", "1")
+        self.assertIn("special_tokens_map.json", self.fails(6, "template", "map", self.temp("request.json")))
+        # a template needs no tokenizer
+        src = self.folder("only", {"tokenizer.json": "{", "chat_template.jinja": "T"})
+        self.assertEqual(self.render(src, {"messages": []}), "T")
+        self.assertIn("tokenizer.json", self.fails(6, "template", src, self.temp("request.json"), "--ids"))
+        os.rename(os.path.join(src, "chat_template.jinja"), self.temp("x.jinja2"))
+        self.assertEqual(self.render(self.temp("x.jinja2"), {"messages": []}), "T")
         self.assertIn("tokenizer_config.json", self.fails(6, "create", "x", "--from", self.folder("cfg", {"tokenizer_config.json": "{broken"}), "--quiet"))
 
     # ---- GGUF ----
