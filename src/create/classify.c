@@ -309,6 +309,7 @@ static bool alters(nb_str rest)
 {
     static const char *const words[] = {"scale", "zero", "biases", "lora",   "quant",
                                         "g_idx", "perm", "packed", "blocks", "codebook"};
+    if (nb_str_ends(rest, "_amax")) return false; /* what a calibration saw, left in the file */
     for (size_t i = 0; i < NB_COUNT(words); i++)
         if (nb_str_has(rest, words[i])) return true;
     return false;

@@ -151,6 +151,22 @@ static nb_status refuse_groups(nb_job *j, nb_error *err)
     return NB_OK;
 }
 
+/* compressed-tensors' rotations: those of weights are in the weights already, those of activations would have to be
+ * done at every step. */
+static bool rotates_activations(const nb_job *j)
+{
+    const nb_json *groups = nb_json_get(nb_quant_field(j, "transform_config"), "config_groups");
+    for (uint32_t g = 0; nb_json_is(groups, NB_JSON_OBJECT) && g < groups->count; g++) {
+        const nb_json *apply = nb_json_get(&groups->items[g], "apply");
+        for (uint32_t i = 0; nb_json_is(apply, NB_JSON_ARRAY) && i < apply->count; i++) {
+            nb_str where;
+            if (nb_json_str(nb_json_get(&apply->items[i], "location"), &where) && !nb_str_starts(where, "weight_"))
+                return true;
+        }
+    }
+    return false;
+}
+
 nb_status nb_producers_refuse(nb_job *j, nb_error *err)
 {
     for (size_t i = 0; i < j->src.n; i++)
@@ -165,5 +181,6 @@ nb_status nb_producers_refuse(nb_job *j, nb_error *err)
     for (size_t k = 0; k < NB_COUNT(checkpoints); k++)
         if (nb_quant_is(j, "checkpoint_format", checkpoints[k].value))
             return refuse(checkpoints[k].name, packed->name, err);
+    if (rotates_activations(j)) return refuse("rotation of activations (transform_config)", packed->name, err);
     return refuse_groups(j, err);
 }

@@ -271,7 +271,8 @@ static void foreign_companions(void **state)
 static void unrelated_tensors(void **state)
 {
     (void)state;
-    static const char *const plain[] = {"l.bias", "l_scale", "scale", "m.scale", "lm.layer_scale"};
+    static const char *const plain[] = {"l.bias",  "l_scale",        "scale",
+                                        "m.scale", "lm.layer_scale", "l.weight_quantizer._amax"};
     for (size_t f = 0; f < NB_COUNT(formats); f++) {
         fx *x = fx_new();
         weight_of(x, formats[f]);
@@ -334,12 +335,38 @@ static void two_sources(void **state)
     }
 }
 
+/* compressed-tensors' transforms: rotated weights are like any, rotated activations are no part of a weight. */
+static void rotations(void **state)
+{
+    (void)state;
+    static const char *const places[] = {"weight_input", "weight_output", "input", "output", "q_attn", "k_cache"};
+    for (size_t i = 0; i < NB_COUNT(places); i++) {
+        fx *x = fx_new();
+        char more[500];
+        weight_of(x, "ct-nvfp4");
+        snprintf(
+            more, sizeof more,
+            "\"quantization_config\":{\"quant_method\":\"compressed-tensors\",\"transform_config\":{\"config_groups\":{"
+            "\"R1\":{\"type\":\"hadamard\",\"apply\":[{\"location\":\"weight_output\"},{\"location\":\"%s\"}]}}}}",
+            places[i]);
+        fx_plain_config(x, more);
+        fx_save(x, "model.safetensors");
+        nb_status st = fx_create(x, "none");
+        if (i < 2)
+            fx_ok(x, st);
+        else
+            fx_fails(x, st, NB_E_UNSUPPORTED, "transform_config");
+        if (i >= 2) fx_nothing_left(x);
+        fx_free(x);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mlx_norms),         cmocka_unit_test(contradictions), cmocka_unit_test(zero_multipliers),
         cmocka_unit_test(blocks_of_32),      cmocka_unit_test(fp8_axes),       cmocka_unit_test(foreign_companions),
-        cmocka_unit_test(unrelated_tensors), cmocka_unit_test(two_sources),
+        cmocka_unit_test(unrelated_tensors), cmocka_unit_test(two_sources),    cmocka_unit_test(rotations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -362,6 +362,12 @@ static void bad_files(void **state)
     save(x, &g, 0);
     fx_fails(x, import(x, "none", false), NB_E_INVALID, "q_norm");
     gg_free(&g);
+    small(&g, "llama", NB_GGML_Q4_0, at); /* a multiplier beside a type that has none */
+    tensor(&g, "blk.0.attn_q.scale", NB_GGML_F32, 0, 1, 12);
+    save(x, &g, 0);
+    fx_fails(x, import(x, "none", false), NB_E_INVALID, "blk.0.attn_q.scale");
+    fx_nothing_left(x);
+    gg_free(&g);
     memset(&g, 0, sizeof g);
     kv_str(&g, "general.architecture", "llama");
     tensor(&g, "token_embd.weight", NB_GGML_Q8_0, 96, 256, 1);
