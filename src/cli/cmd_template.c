@@ -94,7 +94,7 @@ static nb_status print_prompt(const nb_network *net, const nb_prompt *p, const t
         }
         nb_buf_free(&whole);
     }
-    if (st == NB_OK) fwrite(b.p, 1, b.n, stdout);
+    if (st == NB_OK && b.n) fwrite(b.p, 1, b.n, stdout);
     nb_buf_free(&b);
     nb_ids_free(&v);
     return st;

@@ -64,7 +64,7 @@ static void print_ids(const nb_tokenizer *t, nb_str text, const nb_ids *v, bool 
     }
     if (json) nb_buf_add_cstr(&b, "]}");
     if (json || ids_only) nb_buf_add_char(&b, '\n');
-    fwrite(b.p, 1, b.n, stdout);
+    if (b.n) fwrite(b.p, 1, b.n, stdout);
     nb_buf_free(&b);
     nb_buf_free(&piece);
 }
@@ -175,7 +175,7 @@ int nb_cmd_detokenize(const nb_command *c, int argc, char **argv)
             nb_buf_add_char(&out, '\n');
         }
     }
-    if (st == NB_OK) fwrite(out.p, 1, out.n, stdout);
+    if (st == NB_OK && out.n) fwrite(out.p, 1, out.n, stdout);
     nb_decode_stream_free(ds);
     nb_ids_free(&v);
     nb_buf_free(&out);

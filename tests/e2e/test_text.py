@@ -142,6 +142,8 @@ class Text(harness.Case):
         want = self.ok("tokenize", src, "abcd e")
         self.assertEqual(self.ok("tokenize", src, "-f", "-", stdin=b"abcd e"), want)
         self.assertEqual(self.ok("tokenize", src, "-f", "/dev/null"), b"")
+        self.assertEqual(self.ok("detokenize", src, stdin=b""), b"\n")
+        self.assertEqual(self.render(write(self.temp("nothing.jinja"), ""), {"messages": []}), "")
         fifo = self.temp("fifo")
         os.mkfifo(fifo)
 
