@@ -10,25 +10,58 @@
 
 static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
+/* The ids of a text, and how many before and behind them a post-processor added. */
+typedef struct encoding {
+    const nb_tokenizer *t;
+    nb_str text;
+    nb_ids v;
+    size_t lead, trail;
+} encoding;
+
+/* How many ids a post-processor puts before a text and behind it, seen on a plain letter. */
+static nb_status count_around(const nb_tokenizer *t, int flags, size_t *lead, size_t *trail, nb_error *err)
+{
+    nb_ids all = {0}, bare = {0};
+    nb_str letter = NB_LIT("a");
+    flags &= ~NB_ENC_OFFSETS;
+    nb_status st = nb_tokenizer_encode(t, letter, flags, &all, err);
+    if (st == NB_OK) st = nb_tokenizer_encode(t, letter, flags & ~NB_ENC_SPECIALS, &bare, err);
+    size_t more = st == NB_OK && bare.n < all.n ? all.n - bare.n : 0;
+    while (*lead < more && bare.n && memcmp(all.id + *lead, bare.id, bare.n * sizeof *bare.id) != 0) ++*lead;
+    *trail = more - *lead;
+    nb_ids_free(&all);
+    nb_ids_free(&bare);
+    return st;
+}
+
+static nb_status encode(encoding *e, bool trusted, int flags, nb_error *err)
+{
+    nb_span span = {e->text, trusted};
+    nb_status st = nb_tokenizer_encode_spans(e->t, &span, 1, flags, &e->v, err);
+    bool places = (flags & NB_ENC_SPECIALS) && (flags & NB_ENC_OFFSETS);
+    if (st == NB_OK && places) st = count_around(e->t, flags, &e->lead, &e->trail, err);
+    if (e->lead + e->trail > e->v.n) e->lead = e->trail = 0;
+    return st;
+}
+
 /* Where the text of token i ends. Its own bytes decide where they stand in the text; where the tokenizer changed the text,
  * the next token's begin does, without the white space before it. What a post-processor added has no place. */
-static size_t token_end(const nb_tokenizer *t, nb_str text, const nb_ids *v, size_t i, nb_buf *piece)
+static size_t token_end(const encoding *e, size_t i, nb_buf *piece)
 {
-    size_t at = v->off[i], next = text.n;
-    nb_str name = nb_tokenizer_token(t, v->id[i]);
-    bool special = nb_tokenizer_is_special(t, v->id[i]);
-    if (nb_tokenizer_is_added(t, v->id[i])) { /* some take white space with them */
+    nb_str text = e->text, name = nb_tokenizer_token(e->t, e->v.id[i]);
+    size_t at = e->v.off[i], next = text.n;
+    if (i < e->lead || i >= e->v.n - e->trail) return at;
+    if (nb_tokenizer_is_added(e->t, e->v.id[i])) { /* some take white space with them */
         size_t from = at;
         while (from < text.n && is_space(text.p[from]) && !(name.n && name.p[0] == text.p[from])) from++;
-        if (name.n <= text.n - from && !memcmp(text.p + from, name.p, name.n)) return from + name.n;
-        if (special) return at;
+        if (name.n && name.n <= text.n - from && !memcmp(text.p + from, name.p, name.n)) return from + name.n;
     }
     piece->n = 0;
-    nb_tokenizer_bytes(t, v->id[i], piece);
+    nb_tokenizer_bytes(e->t, e->v.id[i], piece);
     if (piece->n && piece->n <= text.n - at && !memcmp(text.p + at, piece->p, piece->n)) return at + piece->n;
-    for (size_t k = i + 1; k < v->n; k++) {
-        if (v->off[k] <= at) continue;
-        next = v->off[k];
+    for (size_t k = i + 1; k < e->v.n - e->trail; k++) {
+        if (e->v.off[k] <= at) continue;
+        next = e->v.off[k];
         break;
     }
     bool white = piece->n && is_space(piece->p[piece->n - 1]);
@@ -36,8 +69,10 @@ static size_t token_end(const nb_tokenizer *t, nb_str text, const nb_ids *v, siz
     return next;
 }
 
-static void print_ids(const nb_tokenizer *t, nb_str text, const nb_ids *v, bool json, bool ids_only)
+static void print_ids(const encoding *e, bool json, bool ids_only)
 {
+    const nb_tokenizer *t = e->t;
+    const nb_ids *v = &e->v;
     nb_buf b = {0}, piece = {0};
     if (json) nb_buf_printf(&b, "{\"count\":%zu,\"tokens\":[", v->n);
     for (size_t i = 0; i < v->n; i++) {
@@ -45,7 +80,7 @@ static void print_ids(const nb_tokenizer *t, nb_str text, const nb_ids *v, bool 
         if (json) {
             nb_buf_printf(&b, "%s{\"id\":%d", i ? "," : "", v->id[i]);
             if (v->off)
-                nb_buf_printf(&b, ",\"offset\":%u,\"end\":%zu", v->off[i], token_end(t, text, v, i, &piece));
+                nb_buf_printf(&b, ",\"offset\":%u,\"end\":%zu", v->off[i], token_end(e, i, &piece));
             nb_buf_add_cstr(&b, ",\"token\":");
             nb_json_write_string(&b, token.p ? token : NB_LIT(""), NB_JSON_COMPACT);
             piece.n = 0;
@@ -88,7 +123,6 @@ int nb_cmd_tokenize(const nb_command *c, int argc, char **argv)
     nb_error err = {0};
     nb_text_model m = {0};
     nb_buf text = {0};
-    nb_ids v = {0};
     nb_status st = NB_OK;
     if (n == 2)
         nb_buf_add_cstr(&text, argv[1]);
@@ -99,10 +133,13 @@ int nb_cmd_tokenize(const nb_command *c, int argc, char **argv)
     if (st == NB_OK) st = nb_text_model_open(&m, argv[0], &err);
     if (st == NB_OK) st = nb_network_need_tokenizer(m.net, &err);
     int flags = NB_ENC_PARSE_ADDED | (ids_only ? 0 : NB_ENC_OFFSETS) | (no_special ? 0 : NB_ENC_SPECIALS);
-    nb_span span = {{text.p ? text.p : "", text.n}, !untrusted};
-    if (st == NB_OK) st = nb_tokenizer_encode_spans(m.net->tokenizer, &span, 1, flags, &v, &err);
-    if (st == NB_OK) print_ids(m.net->tokenizer, nb_buf_str(&text), &v, json, ids_only);
-    nb_ids_free(&v);
+    encoding e = {.text = {text.p ? text.p : "", text.n}};
+    if (st == NB_OK) {
+        e.t = m.net->tokenizer;
+        st = encode(&e, !untrusted, flags, &err);
+    }
+    if (st == NB_OK) print_ids(&e, json, ids_only);
+    nb_ids_free(&e.v);
     nb_buf_free(&text);
     nb_text_model_close(&m);
     return st == NB_OK ? 0 : nb_report(&err);

@@ -170,6 +170,9 @@ class Text(harness.Case):
                  "decoder": None, "model": {"type": "WordLevel", "vocab": {"one": 0, "two": 1, "?": 2}, "unk_token": "?"}}
         tokens = json.loads(self.ok("tokenize", write(self.temp("w.json"), words), "One  TWO   [S] zzz ", "--json"))["tokens"]
         self.assertEqual([(t["id"], t["offset"], t["end"]) for t in tokens], [(3, 0, 0), (0, 0, 3), (1, 5, 8), (3, 8, 14), (2, 15, 18), (3, 0, 0)])
+        tokens = json.loads(self.ok("tokenize", self.temp("w.json"), "[S]", "--json"))["tokens"]
+        self.assertEqual([(t["offset"], t["end"]) for t in tokens], [(0, 0), (0, 3), (0, 0)])
+        self.assertEqual([(t["offset"], t["end"]) for t in json.loads(self.ok("tokenize", self.temp("w.json"), "", "--json"))["tokens"]], [(0, 0), (0, 0)])
 
     # ---- tokenizers from other files, and those that cannot be used ----
 
