@@ -48,6 +48,7 @@ ok producers "$python" tests/python/test_producers.py "$build/nibble" build/prod
 ok defects "$python" tests/python/test_defects.py "$build/nibble" build/producers
 ok export "$python" tests/python/test_export.py "$build/nibble" build/producers
 ok gguf-models "$python" tests/python/test_gguf_models.py "$build/nibble" "$data"
+ok tokenizer-files "$python" tests/python/test_tokenizer_files.py "$build/nibble"
 ok variants "$python" tests/python/check_variants.py "$build/nibble"
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
