@@ -1,6 +1,7 @@
 /* create/configs: the layers that are not weights, and the model config JSON of the manifest. specs/create.md 1.4, 6.3.
  * Nothing here depends on time, threads or paths. */
 #include "create/plan.h"
+#include "model/model.h"
 #include "text/chat.h"
 
 #include <math.h>
@@ -78,8 +79,27 @@ static nb_str template_in(nb_job *j, const nb_src_config *c)
     return out;
 }
 
-/* The template that the model will use: the user's, tokenizer_config.json's, chat_template.jinja, chat_template.json's;
- * empty: none. */
+/* Is a template for requests with tools among several? */
+static bool has_tool_template(nb_job *j)
+{
+    bool has = false;
+    nb_str name;
+    for (size_t i = 0; i < j->src.n_configs && !j->o->template_text && !has; i++) {
+        const nb_src_config *c = &j->src.configs[i];
+        nb_json_doc d = {0};
+        has = nb_str_is(c->name, NB_TEXT_ADDITIONAL "tool_use.jinja");
+        if (!nb_str_is(c->name, "tokenizer_config.json") && !nb_str_is(c->name, "chat_template.json")) continue;
+        if (nb_json_parse(&d, c->bytes.p, c->bytes.n, "template", NULL, NULL) != NB_OK) continue;
+        const nb_json *t = nb_json_get(d.root, "chat_template");
+        for (size_t k = 0; nb_json_is(t, NB_JSON_ARRAY) && k < t->count; k++)
+            has = has || (nb_json_str(nb_json_get(&t->items[k], "name"), &name) && nb_str_is(name, "tool_use"));
+        nb_json_free(&d);
+    }
+    return has;
+}
+
+/* What the model's family is told from: the user's template, tokenizer_config.json's, chat_template.jinja,
+ * chat_template.json's; empty: none. (Chats take the files first: docs/chat.md.) */
 static nb_str chat_template(nb_job *j)
 {
     static const char *const files[] = {"tokenizer_config.json", "chat_template.jinja", "chat_template.json"};
@@ -190,7 +210,7 @@ static void capabilities(nb_job *j, nb_buf *b, const family *f, nb_str tmpl)
     nb_buf_add_cstr(b, "[\"completion\"");
     if (present(j, "vision_config") || b_vision) nb_buf_add_cstr(b, ",\"vision\"");
     if (present(j, "audio_config") || present(j, "sound_config")) nb_buf_add_cstr(b, ",\"audio\"");
-    if (f || nb_str_has(tmpl, "tools")) nb_buf_add_cstr(b, ",\"tools\"");
+    if (f || nb_str_has(tmpl, "tools") || has_tool_template(j)) nb_buf_add_cstr(b, ",\"tools\"");
     if (nb_str_has(tmpl, "think") || (f && !strncmp(f->part, "qwen3_5", 7)) || (f && !strncmp(f->part, "qwen4", 5)))
         nb_buf_add_cstr(b, ",\"thinking\"");
     nb_buf_add_char(b, ']');

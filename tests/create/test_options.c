@@ -320,6 +320,32 @@ static void factors_of_siblings(void **state)
 
 /* ---- what the user gives in place of the checkpoint's ---- */
 
+/* A model whose default template knows no tools has them where another template is for them. */
+static void tool_template(void **state)
+{
+    (void)state;
+    for (int with = 0; with < 2; with++) {
+        fx *x = fx_new();
+        fx_plain_config(x, "");
+        fx_text(x, "tokenizer_config.json",
+                with ? "{\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"y\"},{\"name\":\"default\",\"template\":\"x\"}]}"
+                     : "{\"chat_template\":[{\"name\":\"rag\",\"template\":\"y\"},{\"name\":\"default\",\"template\":\"x\"}]}");
+        fx_random(x, "layers.0.q_proj.weight", "32,128", 5);
+        fx_save(x, "model.safetensors");
+        nb_create_options o = fx_options(x);
+        fx_ok(x, fx_run(x, &o));
+        nb_buf text = {0};
+        nb_json_doc d = model_config(x, &text);
+        const nb_json *caps = nb_json_get(d.root, "capabilities");
+        bool tools = false;
+        for (uint32_t i = 0; caps && i < caps->count; i++) tools = tools || nb_str_is(caps->items[i].text, "tools");
+        assert_int_equal(tools, with);
+        nb_json_free(&d);
+        nb_buf_free(&text);
+        fx_free(x);
+    }
+}
+
 static void users_texts(void **state)
 {
     (void)state;
@@ -589,6 +615,7 @@ int main(void)
         cmocka_unit_test(factors_kept),    cmocka_unit_test(factors_refused), cmocka_unit_test(factors_of_siblings),
         cmocka_unit_test(users_texts),     cmocka_unit_test(model_fields),    cmocka_unit_test(gates),
         cmocka_unit_test(verify_standard), cmocka_unit_test(named_codes),     cmocka_unit_test(few_descriptors),
+        cmocka_unit_test(tool_template),
     };
     return cmocka_run_group_tests_name("create: options and factors", tests, NULL, NULL);
 }
