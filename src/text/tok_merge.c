@@ -13,17 +13,39 @@ static inline const nb_tok_merge *find(const nb_tok_run *r, uint32_t left, uint3
     return m && nb_tok_allowed(r, m->id) ? m : NULL;
 }
 
+static inline void prefetch_pair(const nb_tok_run *r, uint32_t left, uint32_t right)
+{
+    __builtin_prefetch(&r->t->merges[nb_tok_scale(nb_tok_pair_hash(left, right), r->t->meta->merge_slots)]);
+}
+
 /* ---- short pieces ---- */
 
-/* key: rank << 8 | place of the left symbol; NO_KEY: the pair does not merge, or the symbol is gone. */
-typedef struct small { uint64_t key[SHORT]; uint32_t to[SHORT]; uint8_t next[SHORT], prev[SHORT]; } small;
-#define NO_KEY UINT64_MAX
+/* key: rank << 6 | place of the left symbol; NO_KEY: the pair does not merge, or the symbol is gone. */
+typedef struct small { int32_t key[SHORT]; uint32_t to[SHORT]; uint8_t next[SHORT], prev[SHORT]; } small;
+#define NO_KEY INT32_MAX
+_Static_assert(SHORT <= 64 && SHORT % 8 == 0 && NB_TOK_MAX_IDS <= 1 << 24, "a rank and a place share 31 bits");
 
 static inline void set_small(const nb_tok_run *r, small *v, const uint32_t *id, size_t i, size_t n)
 {
     const nb_tok_merge *m = v->next[i] < n ? find(r, id[i], id[v->next[i]]) : NULL;
-    v->key[i] = m ? (uint64_t)m->rank << 8 | i : NO_KEY;
+    v->key[i] = m ? (int32_t)(m->rank << 6 | (uint32_t)i) : NO_KEY;
     v->to[i] = m ? m->id : 0;
+}
+
+/* The least of n keys, behind which NO_KEY stands up to a multiple of 8. Eight chains: one would wait for each comparison. */
+static inline int32_t least(const int32_t *key, size_t n)
+{
+    int32_t a[8], best = NO_KEY;
+    if (n <= 12) {
+        for (size_t i = 0; i < n; i++) best = key[i] < best ? key[i] : best;
+        return best;
+    }
+    memcpy(a, key, sizeof a);
+    for (size_t i = 8; i < n; i += 8)
+        for (size_t k = 0; k < 8; k++) a[k] = key[i + k] < a[k] ? key[i + k] : a[k];
+    for (size_t k = 4; k; k /= 2)
+        for (size_t i = 0; i < k; i++) a[i] = a[i + k] < a[i] ? a[i + k] : a[i];
+    return a[0];
 }
 
 static size_t merge_short(const nb_tok_run *r, uint32_t *id, uint32_t *at, size_t n)
@@ -34,15 +56,17 @@ static size_t merge_short(const nb_tok_run *r, uint32_t *id, uint32_t *at, size_
         v.next[i] = (uint8_t)(i + 1), v.prev[i] = (uint8_t)(i - 1);
         set_small(r, &v, id, i, n);
     }
+    size_t whole = NB_ALIGN_UP(n, 8);
+    for (size_t i = n; i < whole; i++) v.key[i] = NO_KEY;
     for (;;) {
-        uint64_t best = NO_KEY;
-        for (size_t i = 0; i < n; i++) best = v.key[i] < best ? v.key[i] : best;
+        int32_t best = least(v.key, n);
         if (best == NO_KEY) break;
-        size_t i = best & 0xFF, gone = v.next[i], after = v.next[gone];
+        size_t i = (size_t)best & 63, gone = v.next[i], after = v.next[gone];
         id[i] = v.to[i];
         v.key[gone] = NO_KEY;
         v.next[i] = (uint8_t)after;
         if (after < n) v.prev[after] = (uint8_t)i;
+        if (i) prefetch_pair(r, id[v.prev[i]], id[i]); /* while the other one is looked up */
         set_small(r, &v, id, i, n);
         if (i) set_small(r, &v, id, v.prev[i], n);
     }
@@ -85,9 +109,8 @@ static void set_pair(const nb_tok_run *r, node *v, const uint32_t *id, uint32_t 
 static void link_all(const nb_tok_run *r, node *v, const uint32_t *id, size_t n)
 {
     enum { AHEAD = 8 };
-    uint32_t slots = r->t->meta->merge_slots;
     for (uint32_t i = 0; i < n; i++) {
-        if (i + AHEAD + 1 < n) __builtin_prefetch(&r->t->merges[nb_tok_scale(nb_tok_pair_hash(id[i + AHEAD], id[i + AHEAD + 1]), slots)]);
+        if (i + AHEAD + 1 < n) prefetch_pair(r, id[i + AHEAD], id[i + AHEAD + 1]);
         v[i] = (node){i ? i - 1 : UINT32_MAX, i + 1, UINT32_MAX, 0};
         set_pair(r, v, id, i, n);
     }
