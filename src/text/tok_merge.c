@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-enum { SHORT = 48, PER_RANK = 128 };
+enum { SHORT = 64, PER_RANK = 128 };
 
 static inline const nb_tok_merge *find(const nb_tok_run *r, uint32_t left, uint32_t right)
 {
