@@ -351,17 +351,20 @@ static void emit_sequence(translator *t, const uint16_t *to)
     nb_charset_free(&s);
 }
 
-/* Under (?i): a class, then what its members fold to where that is more than one character. */
-static void emit_class_folded(translator *t, const nb_charset *s)
+/* Under (?i): a class, then what its members fold to where that is more than one character. run: it repeats without a limit; then what
+ * consists of members need not be said, since they match one by one. */
+static void emit_class_folded(translator *t, const nb_charset *s, bool run)
 {
     bool any = false;
     size_t from = t->out.n;
     nb_buf_add_cstr(&t->out, "(?:");
     emit_set(t, s);
     for (uint32_t i = 0; i < nb_uni_full_fold_count; i++) {
+        const uint16_t *to = nb_uni_full_fold[i] + 1;
         if (!nb_charset_has(s, nb_uni_full_fold[i][0])) continue;
+        if (run && nb_charset_has(s, to[0]) && nb_charset_has(s, to[1]) && (!to[2] || nb_charset_has(s, to[2]))) continue;
         nb_buf_add_char(&t->out, '|');
-        emit_folded(t, nb_uni_full_fold[i] + 1);
+        emit_folded(t, to);
         any = true;
     }
     if (any) {
@@ -669,7 +672,7 @@ static bool atom(translator *t)
     case '\\': return escape(t);
     case '[': {
         bool negated = t->n - t->at >= 2 && t->p[t->at + 1] == '^', ok = class_set(t, &s, false);
-        if (ok && t->icase && !negated) emit_class_folded(t, &s);
+        if (ok && t->icase && !negated) emit_class_folded(t, &s, peek(t) == '+' || peek(t) == '*');
         else if (ok) emit_set(t, &s);
         nb_charset_free(&s);
         return ok;

@@ -196,7 +196,7 @@ def compare(name, all_engines, texts, rounds):
             same = ids[e] == ids["nibble"]
             differ += not same and e == "tokenizers"
             notes.append(f"{speed['nibble'] / speed[e]:.1f}x " + ("equal" if same else f"differ ({len(ids['nibble'])} for {len(ids[e])})"))
-        print(f"  {what:12} {mb:5.2f} " + " ".join(f"{speed[e]:11.1f}" for e in all_engines) + "   " + ", ".join(notes), flush=True)
+        print(f"  {what:12} {mb:5.2f} " + " ".join(f"{speed[e]:11.1f}" if speed[e] else f"{'-':>11}" for e in all_engines) + "   " + ", ".join(notes), flush=True)
     return differ
 
 
