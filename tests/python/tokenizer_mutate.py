@@ -116,7 +116,7 @@ def normalizer(r, pool):
             {"type": "BertNormalizer", "clean_text": flag(r), "handle_chinese_chars": flag(r), "strip_accents": r.choice([None, True, False]), "lowercase": flag(r)},
             {"type": "Replace", "pattern": pattern(r), "content": r.choice(["", "-", " ", "\u2581", "zz", "e\u0301"])},
             {"type": "Replace", "pattern": pattern(r), "content": r.choice(["", "a"])},
-            {"type": "Prepend", "prepend": r.choice(["\u2581", "a", " ", "", "\u0301"])},
+            {"type": "Prepend", "prepend": r.choice(["\u2581", "a", " ", "\u0301"])},
             r.choice(pool["Precompiled"]) if pool["Precompiled"] else {"type": "NFC"},
             {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}][k - len(simple)]
 
@@ -345,7 +345,7 @@ def inserts(n):
     if n["type"] == "Sequence":
         return any(inserts(x) for x in n["normalizers"])
     if n["type"] != "Replace":
-        return n["type"] == "Prepend" and not n["prepend"]
+        return False
     p = n["pattern"]
     one = normalizers.Replace(Regex(p["Regex"]) if "Regex" in p else p["String"], "\ue000")
     return any(one.normalize_str(x).startswith("\ue000" + x[0]) for x in ("a ", " a", "b1", "1a", "\u00e9s", "\u4e2d\u4e2d", "\n\n", "-a", "A", "s\u00df", "\u0301a", "k"))
