@@ -48,6 +48,7 @@ static bool step_ok(const nb_tokenizer *t, const nb_tok_step *s, uint64_t string
     case NB_TN_CHARSMAP: return nb_tok_charsmap_check(nb_tok_str(t, s->s), NULL) == NB_OK;
     case NB_TN_FORM: return s->a[0] <= 3;
     case NB_TP_FIXED: return s->a[0] > 0;
+    case NB_TN_REPLACE: case NB_TP_SPLIT: case NB_TD_REPLACE: return (s->f[0] || s->s.n) && text_ok(t, s->s, strings);
     case NB_TP_DELIMITER: case NB_TD_STRIP: return s->a[0] < 0xD800 || (s->a[0] > 0xDFFF && s->a[0] <= 0x10FFFF);
     default: return text_ok(t, s->s, strings);
     }
