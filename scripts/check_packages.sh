@@ -41,7 +41,7 @@ ok jinja2 "$python" tests/python/jinja_diff.py "$build/tool_jinja_driver" --coun
 ok jinja-trust "$python" tests/python/jinja_trust.py "$build/tool_jinja_driver" "$data"
 ok tokenizers "$python" tests/python/tokenizer_diff.py "$build/tool_tok_driver" "$data" --mb "${NIBBLE_TOKENIZER_MB:-5}"
 ok tokenizers-mixed "$python" tests/python/tokenizer_mutate.py "$build/tool_tok_driver" "$data" --count "${NIBBLE_MUTATE_COUNT:-1500}"
-ok chat "$python" tests/python/chat_diff.py "$build/tool_jinja_driver" "$data/chat_templates" --count "${NIBBLE_CHAT_COUNT:-20000}"
+ok chat "$python" tests/python/chat_diff.py "$build/tool_jinja_driver" "$data/chat_templates" --count "${NIBBLE_CHAT_COUNT:-60000}"
 rm -rf build/producers
 ok producers-make "$python" tests/python/make_producers.py build/producers
 ok producers "$python" tests/python/test_producers.py "$build/nibble" build/producers
