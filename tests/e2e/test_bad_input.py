@@ -375,6 +375,9 @@ class Bad(harness.Case):
         ids = self.temp("prompt.txt")
         with open(ids, "w") as f:
             f.write(" ".join(str(i * 31 % 8000) for i in range(8000)))
+        many = self.temp("many.i32")
+        with open(many, "wb") as f:
+            f.write(struct.pack("<400000i", *(i * 31 % 8000 for i in range(400000))))
         endless = ("--ignore-eos", "--temp", "1", "--ctx", "8192")
         for sig, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
             for delay in (0.0, 0.003, 0.01, 0.03):  # while it loads
@@ -406,7 +409,7 @@ class Bad(harness.Case):
             os.close(r)
             os.close(w)
             self.assertIn(got, (code, -sig), err)
-            p = self.start("perplexity", "long", "--ids", ids)
+            p = self.start("perplexity", "long", "--ids", many)  # minutes, so that it is not done when the first line comes
             self.wait_for(p.stderr, b"nll")
             p.send_signal(sig)
             self.assertEqual(self.finish(p)[0], code)
