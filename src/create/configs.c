@@ -260,6 +260,7 @@ static void x_import(nb_job *j, nb_buf *b)
         nb_buf t = {0};
         if (j->warnings.v[i].name.n) nb_buf_printf(&t, "%.*s: ", NB_FMT_STR(j->warnings.v[i].name));
         nb_buf_add_str(&t, j->warnings.v[i].text);
+        if (j->warnings.v[i].more) nb_buf_printf(&t, " (and %zu more like this)", j->warnings.v[i].more);
         if (i) nb_buf_add_char(b, ',');
         nb_json_write_string(b, nb_buf_str(&t), 0);
         nb_buf_free(&t);

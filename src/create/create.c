@@ -34,6 +34,7 @@ void nb_job_close(nb_job *j)
 {
     nb_schemes_free(j);
     nb_map_free(&j->weight_by_name);
+    nb_map_free(&j->warned);
     nb_map_free(&j->spec_by_name);
     nb_map_free(&j->src.by_canon);
     nb_source_close(&j->src);

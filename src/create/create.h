@@ -101,8 +101,9 @@ typedef struct nb_create_type_count {
     uint64_t params, bytes;
 } nb_create_type_count;
 typedef struct nb_create_note {
-    nb_str name, text;
-} nb_create_note;                 /* tensor (may be empty) and reason */
+    nb_str name, text; /* tensor (may be empty) and reason */
+    size_t nth, more;  /* of warnings: which one with this text it is; how many after it are not listed */
+} nb_create_note;
 typedef struct nb_create_tensor { /* one line of the plan */
     nb_str name;                  /* canonical; "G.gate_proj.weight" for a bank's projection */
     char type[32];                /* stored type */
@@ -137,8 +138,8 @@ typedef struct nb_create_report {
     nb_create_note *dropped;
     size_t n_dropped;
     nb_create_note *unused;
-    size_t n_unused; /* in the source, and no part of the architecture */
-    nb_create_note *warnings;
+    size_t n_unused;          /* in the source, and no part of the architecture */
+    nb_create_note *warnings; /* of each text the first few; the last of them counts the others */
     size_t n_warnings;
     uint64_t source_bytes, bytes, new_bytes; /* planned output, and what of it was not in the store yet */
     uint64_t params;

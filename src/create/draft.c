@@ -54,8 +54,7 @@ static nb_status adopt(nb_job *j, nb_job *d, nb_error *err)
         if (!t) return nb_fail(err, NB_E_NO_MEMORY, "out of memory");
         *t = d->tensors.v[i];
     }
-    for (size_t i = 0; i < d->warnings.n; i++)
-        nb_job_warn(j, d->warnings.v[i].name, "draft: %.*s", NB_FMT_STR(d->warnings.v[i].text));
+    if (!nb_job_adopt_warnings(j, d)) return nb_fail(err, NB_E_NO_MEMORY, "out of memory");
     for (size_t i = 0; i < d->src.n_configs; i++) {
         const nb_src_config *c = &d->src.configs[i];
         char *name = nb_arena_printf(j->arena, "draft/%.*s", NB_FMT_STR(c->name));

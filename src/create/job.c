@@ -8,9 +8,29 @@ static bool note_push(nb_job *j, nb_create_note **v, size_t *n, size_t *cap, nb_
 {
     if (!nb_arena_grow(j->arena, v, *n, cap, sizeof **v, 64)) return false;
     nb_create_note *slot = &(*v)[(*n)++];
+    *slot = (nb_create_note){0};
     slot->name = nb_arena_str(j->arena, name);
     slot->text = nb_arena_str(j->arena, text);
     return slot->text.p != NULL;
+}
+
+enum { LISTED = 4 }; /* warnings of one text */
+
+static bool warn_push(nb_job *j, nb_str name, nb_str text, size_t more)
+{
+    uint32_t last = 0;
+    if (!j->warned.cap && !nb_map_init(&j->warned, 64)) return false;
+    nb_create_note *before = nb_map_get(&j->warned, text, &last) ? &j->warnings.v[last] : NULL;
+    if (before && before->nth == LISTED) {
+        before->more += 1 + more;
+        return true;
+    }
+    size_t nth = before ? before->nth + 1 : 1;
+    if (!note_push(j, &j->warnings.v, &j->warnings.n, &j->warnings.cap, name, text)) return false;
+    nb_create_note *w = &j->warnings.v[j->warnings.n - 1];
+    w->nth = nth;
+    w->more = more;
+    return nb_map_put(&j->warned, w->text, (uint32_t)(j->warnings.n - 1), NULL, NULL);
 }
 
 bool nb_job_warn(nb_job *j, nb_str name, const char *fmt, ...)
@@ -22,7 +42,17 @@ bool nb_job_warn(nb_job *j, nb_str name, const char *fmt, ...)
     va_end(ap);
     size_t used = n < 0 ? 0 : (size_t)n >= sizeof text ? sizeof text - 1 : (size_t)n;
     nb_str s = {clean, nb_text_clean(clean, sizeof clean, text, used)};
-    return note_push(j, &j->warnings.v, &j->warnings.n, &j->warnings.cap, name, s);
+    return warn_push(j, name, s, 0);
+}
+
+bool nb_job_adopt_warnings(nb_job *j, const nb_job *draft)
+{
+    for (size_t i = 0; i < draft->warnings.n; i++) {
+        const nb_create_note *w = &draft->warnings.v[i];
+        char *text = nb_arena_printf(j->arena, "draft: %.*s", NB_FMT_STR(w->text));
+        if (!text || !warn_push(j, w->name, nb_str_of(text), w->more)) return false;
+    }
+    return true;
 }
 
 bool nb_job_drop(nb_job *j, nb_str name, const char *why)

@@ -221,7 +221,7 @@ typedef struct nb_job {
     nb_schemes *schemes; /* what the config says of single modules; NULL before nb_classify */
     nb_weight_src *weights;
     size_t n_weights, cap_weights;
-    nb_map weight_by_name, spec_by_name;
+    nb_map weight_by_name, spec_by_name, warned; /* warned: text of a warning -> the last one listed with it */
     nb_expert_entry *experts;
     size_t n_experts; /* per-expert weights, sorted */
     nb_item *items;
@@ -242,10 +242,10 @@ typedef struct nb_job {
     uint64_t total_bytes;
     struct nb_job *draft; /* the draft model's own plan, NULL: none */
     nb_draft_facts draft_facts;
-    bool is_draft;        /* names get the prefix "draft." */
-    nb_base *base;        /* NULL: a whole import */
-    bool wide_scales;     /* scales of GGUF blocks are read while planning: F32 where their usual type is too small */
-    bool scale_refused;   /* the write met such a scale, and wide_scales is not set */
+    bool is_draft;      /* names get the prefix "draft." */
+    nb_base *base;      /* NULL: a whole import */
+    bool wide_scales;   /* scales of GGUF blocks are read while planning: F32 where their usual type is too small */
+    bool scale_refused; /* the write met such a scale, and wide_scales is not set */
     uint64_t type_hits, keep_hits; /* patterns of --type and --keep that matched, by their place in the list */
     int mtp_layers;                /* of an inline head, 0: none */
     const char *journal_path;
@@ -253,7 +253,10 @@ typedef struct nb_job {
 } nb_job;
 
 /* job.c */
+/* Of equal texts the first few are listed; the rest are counted in `more` of the last listed: a wrong width in a config
+ * concerns every expert of a model. */
 bool nb_job_warn(nb_job *j, nb_str name, const char *fmt, ...) NB_PRINTF(3, 4);
+bool nb_job_adopt_warnings(nb_job *j, const nb_job *draft); /* each marked "draft: " */
 bool nb_job_drop(nb_job *j, nb_str name, const char *why);
 bool nb_job_kept(nb_job *j, nb_str name, const char *why);
 bool nb_job_unused(nb_job *j, nb_str name, const char *why);

@@ -92,6 +92,7 @@ static void notes(nb_buf *b, const char *k, const nb_create_note *v, size_t n)
         nb_buf_add_cstr(b, i ? ",{" : "{");
         str(b, "name", v[i].name, true);
         str(b, "text", v[i].text, false);
+        if (v[i].more) num(b, "more", v[i].more);
         nb_buf_add_char(b, '}');
     }
     nb_buf_add_char(b, ']');
@@ -178,10 +179,13 @@ static void size_text(uint64_t n, char out[32])
 static void text_notes(nb_buf *b, const char *title, const nb_create_note *v, size_t n, bool verbose)
 {
     if (!n) return;
-    nb_buf_printf(b, "%s: %zu\n", title, n);
-    size_t shown = verbose || n <= 6 ? n : 4;
-    for (size_t i = 0; i < shown; i++)
+    size_t all = n, shown = verbose || n <= 6 ? n : 4;
+    for (size_t i = 0; i < n; i++) all += v[i].more;
+    nb_buf_printf(b, "%s: %zu\n", title, all);
+    for (size_t i = 0; i < shown; i++) {
         nb_buf_printf(b, "  %.*s%s%.*s\n", NB_FMT_STR(v[i].name), v[i].name.n ? ": " : "", NB_FMT_STR(v[i].text));
+        if (v[i].more) nb_buf_printf(b, "  ... and %zu more like this\n", v[i].more);
+    }
     if (shown < n) nb_buf_printf(b, "  ... and %zu more\n", n - shown);
 }
 

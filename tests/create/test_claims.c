@@ -361,12 +361,66 @@ static void rotations(void **state)
     }
 }
 
+/* One wrong width in a config concerns every tensor: of equal warnings four are listed, and how many there are is said
+ * in the text, in JSON and in the manifest. Another text is listed by itself. */
+static void equal_warnings(void **state)
+{
+    (void)state;
+    enum { SAME = 30, LISTED = 4 };
+    fx *x = fx_new();
+    char names[3 * (SAME + 1)][24];
+    nb_buf b = {0}, config = {0};
+    nb_json_doc d;
+    nb_name name;
+    nb_manifest m = {0};
+    int64_t more = 0, all = 0;
+    fx_plain_config(x, "\"quantization\":{\"bits\":8,\"group_size\":64}");
+    for (int i = 0; i < 3 * (SAME + 1); i++) { /* groups of 32: 2 bits, once 3 */
+        static const char *const ends[] = {"weight", "scales", "biases"};
+        snprintf(names[i], sizeof names[i], "l.%d.%s", i / 3, ends[i % 3]);
+        fx_add(x, names[i], i % 3 ? NB_DT_BF16 : NB_DT_U32, i % 3 ? "2,1" : i == 21 ? "2,3" : "2,2", NULL);
+    }
+    fx_save(x, "model.safetensors");
+    fx_ok(x, fx_create(x, "none"));
+    assert_int_equal(warnings_with(x, "the shapes say 2 bits"), LISTED);
+    assert_int_equal(warnings_with(x, "the shapes say 3 bits"), 1);
+    nb_create_report_text(&x->report, true, &b);
+    char title[64];
+    size_t others = x->report.n_warnings - LISTED - 1; /* of the config */
+    snprintf(title, sizeof title, "\nwarnings: %zu\n", others + SAME + 1);
+    assert_true(nb_str_has(nb_buf_str(&b), title) && nb_str_has(nb_buf_str(&b), "\n  ... and 26 more like this\n"));
+    b.n = 0;
+    nb_create_report_json(&x->report, &b);
+    fx_ok(x, nb_json_parse(&d, b.p, b.n, "report", NULL, &x->err));
+    const nb_json *list = nb_json_get(d.root, "warnings");
+    for (uint32_t i = 0; i < list->count; i++, all++)
+        if (nb_json_i64(nb_json_get(&list->items[i], "more"), &more)) all += more;
+    assert_true(list->count == x->report.n_warnings && all == (int64_t)others + SAME + 1);
+    nb_json_free(&d);
+    fx_ok(x, nb_name_parse(&name, "t", &x->err));
+    fx_ok(x, nb_manifest_read(x->store, &name, &m, &x->err));
+    d = fx_json(x, m.config.hex, &config);
+    list = nb_json_path(d.root, "x_import.warnings");
+    int counted = 0;
+    for (uint32_t i = 0; i < list->count; i++) {
+        nb_str text = {"", 0};
+        counted += nb_json_str(&list->items[i], &text) && nb_str_ends(text, " (and 26 more like this)");
+    }
+    assert_true(list->count == x->report.n_warnings && counted == 1);
+    nb_json_free(&d);
+    nb_manifest_free(&m);
+    nb_buf_free(&b);
+    nb_buf_free(&config);
+    fx_free(x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mlx_norms),         cmocka_unit_test(contradictions), cmocka_unit_test(zero_multipliers),
         cmocka_unit_test(blocks_of_32),      cmocka_unit_test(fp8_axes),       cmocka_unit_test(foreign_companions),
         cmocka_unit_test(unrelated_tensors), cmocka_unit_test(two_sources),    cmocka_unit_test(rotations),
+        cmocka_unit_test(equal_warnings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
