@@ -297,6 +297,7 @@ static int64_t number(nb_str s)
     return v;
 }
 
+#define MAX_RESERVED 65536 /* ids between the ranks and the last special token: real files have some hundreds */
 #define MAX_SPLITS ((uint64_t)1 << 31) /* bytes looked at while merges are found: real files need a thousandth of it */
 
 static nb_status read_line(ranks *r, nb_arena *a, nb_str s, uint32_t line, uint64_t *work, nb_error *err)
@@ -403,6 +404,9 @@ static nb_status put_reserved(writer *w, nb_error *err)
     bool ok = true;
     for (size_t i = 0; i < x.n && !st && ok; i++) {
         if (x.v[i].id < next) continue;
+        if (x.v[i].id - w->count >= MAX_RESERVED)
+            return nb_fail(err, NB_E_INVALID, "tokenizer_config.json: added_tokens_decoder: id %lld lies %lld behind the last rank, at most %d are reserved", (long long)x.v[i].id,
+                           (long long)x.v[i].id - w->count, MAX_RESERVED);
         for (; next < x.v[i].id && ok; next++) {
             snprintf(text, sizeof text, "<|reserved_token_%lld|>", (long long)next);
             ok = put_added(w, nb_str_of(text), NB_AF_SPECIAL);

@@ -192,6 +192,9 @@ class Text(harness.Case):
                     self.assertEqual(self.ok("tokenize", where, {13: "<|endoftext|>", 14: "<x>"}[extra] + "ab", "--ids").split(), [str(extra).encode(), b"8"])
                     self.assertEqual(self.ok("detokenize", where, "8", "9"), b"abcd\n")
         self.assertEqual(self.ok("tokenize", "ranks", "<|reserved_token_13|>", "--ids"), b"13\n")
+        far = {"added_tokens_decoder": {"888888": {"content": "<x>", "special": True}}}
+        _, report = self.create("far", {"tokenizer.json": None, "tiktoken.model": ranks, "tokenizer_config.json": far})
+        self.assertIn("id 888888 lies 888875 behind the last rank", report["warnings"][0]["text"])
 
     def test_unusable(self):
         """create names the file and what is wrong with it; ids still run, and text says why it cannot."""
