@@ -125,14 +125,13 @@ static int by_id(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* The digits of a key of "added_tokens_decoder", or -1. */
-static int64_t id_of(nb_str key)
+int64_t nb_tok_id_of(nb_str digits)
 {
     int64_t id = 0;
-    if (!key.n || key.n > 9) return -1;
-    for (size_t i = 0; i < key.n; i++) {
-        if (key.p[i] < '0' || key.p[i] > '9') return -1;
-        id = id * 10 + key.p[i] - '0';
+    if (!digits.n || digits.n > 9) return -1;
+    for (size_t i = 0; i < digits.n; i++) {
+        if (digits.p[i] < '0' || digits.p[i] > '9') return -1;
+        id = id * 10 + digits.p[i] - '0';
     }
     return id;
 }
@@ -147,7 +146,7 @@ nb_status nb_tok_extras_read(nb_tok_extras *x, const nb_json *config, nb_arena *
     *x = (nb_tok_extras){.v = NB_NEW_N(a, nb_tok_extra, most)};
     if (!x->v) return nb_fail(err, NB_E_NO_MEMORY, "tokenizer: out of memory");
     for (uint32_t i = 0; nb_json_is(decoder, NB_JSON_OBJECT) && i < decoder->count; i++) {
-        int64_t id = id_of(decoder->keys[i]);
+        int64_t id = nb_tok_id_of(decoder->keys[i]);
         if (id < 0 || id >= NB_TOK_MAX_IDS)
             return nb_fail(err, NB_E_INVALID, "tokenizer_config.json: added_tokens_decoder has the id '%.*s'",
                            NB_FMT_STR(decoder->keys[i]));

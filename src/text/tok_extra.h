@@ -14,6 +14,9 @@ typedef struct nb_tok_extras {
     size_t n;
 } nb_tok_extras;
 
+/* An id written in at most nine digits and nothing else, or -1. */
+int64_t nb_tok_id_of(nb_str digits);
+
 /* In the order in which transformers adds them: "added_tokens_decoder" by id, the named tokens, further special ones. */
 nb_status nb_tok_extras_read(nb_tok_extras *x, const nb_json *config, nb_arena *a, nb_error *err);
 /* The list of further special tokens, NULL without one. */

@@ -285,18 +285,6 @@ static int by_rank(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The number at the end of a line; -1: none. */
-static int64_t number(nb_str s)
-{
-    int64_t v = 0;
-    if (!s.n || s.n > 9) return -1;
-    for (size_t i = 0; i < s.n; i++) {
-        if (s.p[i] < '0' || s.p[i] > '9') return -1;
-        v = v * 10 + s.p[i] - '0';
-    }
-    return v;
-}
-
 #define MAX_RESERVED 65536 /* ids between the ranks and the last special token: real files have some hundreds */
 #define MAX_SPLITS ((uint64_t)1 << 31) /* bytes looked at while merges are found: real files need a thousandth of it */
 
@@ -305,7 +293,7 @@ static nb_status read_line(ranks *r, nb_arena *a, nb_str s, uint32_t line, uint6
     const char *sp = memchr(s.p, ' ', s.n);
     size_t k = sp ? (size_t)(sp - s.p) : 0;
     rank *one = &r->v[r->n];
-    int64_t id = sp ? number((nb_str){sp + 1, s.n - k - 1}) : -1;
+    int64_t id = sp ? nb_tok_id_of((nb_str){sp + 1, s.n - k - 1}) : -1;
     bool had = false;
     if (!k || id < 0 || id >= NB_TOK_MAX_IDS || nb_tok_base64(a, (nb_str){s.p, k}, &one->bytes, NULL) || !one->bytes.n)
         return nb_fail(err, NB_E_INVALID, "line %u is not a token in base64 and its rank", line);
@@ -453,7 +441,7 @@ bool nb_tok_is_ranks(const char *p, size_t n)
         if (!((*c >= 'A' && *c <= 'Z') || (*c >= 'a' && *c <= 'z') || (*c >= '0' && *c <= '9') || *c == '+' || *c == '/' || *c == '=')) return false;
     nb_str digits = {sp + 1, (size_t)(nl - sp) - 1};
     if (digits.n && digits.p[digits.n - 1] == '\r') digits.n--;
-    return number(digits) >= 0;
+    return nb_tok_id_of(digits) >= 0;
 }
 
 nb_status nb_tokenizer_from_ranks(nb_tokenizer **out, const char *p, size_t n, const nb_json *config, nb_error *err)
