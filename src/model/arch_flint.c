@@ -1,21 +1,14 @@
 /* Flint: windows with rope, full layers without, sinks, experts with an ungated shared one. specs/flint.md,
  * specs/create.md 5.4. Importable. */
+#include "model/arch_parts.h"
 #include "model/arch_row.h"
 #include "model/arch_rows.h"
 
 static const nb_pattern tensors[] = {
-    {"model.layers.#.self_attn.q_norm.weight", NB_ROLE_VECTOR, NB_ALWAYS, "head_dim", NULL},
-    {"model.layers.#.self_attn.k_norm.weight", NB_ROLE_VECTOR, NB_ALWAYS, "head_dim", NULL},
-    {"model.layers.#.self_attn.softmax_offset", NB_ROLE_VECTOR, NB_OPTIONAL, "heads", NULL},
-    {"model.layers.#.mlp.gate.weight", NB_ROLE_LINEAR, NB_IF_SPARSE, "experts, hidden", NULL},
-    {"model.layers.#.mlp.experts", NB_ROLE_BANK, NB_IF_SPARSE, "moe_ffn, hidden; moe_ffn, hidden; hidden, moe_ffn",
-     NULL},
-    {"model.layers.#.mlp.shared_expert.gate_proj.weight", NB_ROLE_LINEAR, NB_IF_SPARSE,
-     "shared_expert_intermediate_size, hidden", NULL},
-    {"model.layers.#.mlp.shared_expert.up_proj.weight", NB_ROLE_LINEAR, NB_IF_SPARSE,
-     "shared_expert_intermediate_size, hidden", NULL},
-    {"model.layers.#.mlp.shared_expert.down_proj.weight", NB_ROLE_LINEAR, NB_IF_SPARSE,
-     "hidden, shared_expert_intermediate_size", NULL},
+    NB_PART_HEAD_NORMS("model.layers.#.", NB_ALWAYS),
+    NB_PART_ROW("model.layers.#.self_attn.softmax_offset", VECTOR, NB_OPTIONAL, "heads"),
+    NB_PART_EXPERTS("model.layers.#.", NB_IF_SPARSE),
+    NB_PART_SHARED_EXPERT("model.layers.#.", NB_IF_SPARSE),
     {NULL, 0, 0, NULL, NULL},
 };
 

@@ -1,5 +1,6 @@
 /* Gemma 3, the text part: sandwich norms with 1 + w, five sliding layers to one full one, tied head.
  * specs/architectures.md 6.6. */
+#include "model/arch_parts.h"
 #include "model/arch_row.h"
 #include "model/arch_rows.h"
 #include "model/build.h"
@@ -12,8 +13,7 @@ static const nb_default defaults[] = {
     {"sliding_window", 4096}, {"query_pre_attn_scalar", 256},  {NULL, 0}};
 
 static const nb_pattern tensors[] = {
-    {"model.layers.#.self_attn.q_norm.weight", NB_ROLE_VECTOR, NB_ALWAYS, "head_dim", NULL},
-    {"model.layers.#.self_attn.k_norm.weight", NB_ROLE_VECTOR, NB_ALWAYS, "head_dim", NULL},
+    NB_PART_HEAD_NORMS("model.layers.#.", NB_ALWAYS),
     {"model.layers.#.pre_feedforward_layernorm.weight", NB_ROLE_VECTOR, NB_ALWAYS, "hidden", NULL},
     {"model.layers.#.post_feedforward_layernorm.weight", NB_ROLE_VECTOR, NB_ALWAYS, "hidden", NULL},
     {NULL, 0, 0, NULL, NULL},

@@ -1,4 +1,5 @@
 /* GLM-4.7-Flash: latent attention, sigmoid router. specs/architectures.md 6.8. Importable. */
+#include "model/arch_parts.h"
 #include "model/arch_row.h"
 #include "model/arch_rows.h"
 
@@ -23,9 +24,7 @@ static const nb_pattern tensors[] = {
     {"model.layers.#.mlp.up_proj.weight", NB_ROLE_LINEAR, NB_IF_DENSE, "ffn, hidden", NULL},
     {"model.layers.#.mlp.down_proj.weight", NB_ROLE_LINEAR, NB_IF_DENSE, "hidden, ffn", NULL},
     {"model.layers.#.mlp.gate.e_score_correction_bias", NB_ROLE_VECTOR, NB_IF_SPARSE, "experts", NULL},
-    {"model.layers.#.mlp.gate.weight", NB_ROLE_LINEAR, NB_IF_SPARSE, "experts, hidden", NULL},
-    {"model.layers.#.mlp.experts", NB_ROLE_BANK, NB_IF_SPARSE, "moe_ffn, hidden; moe_ffn, hidden; hidden, moe_ffn",
-     NULL},
+    NB_PART_EXPERTS("model.layers.#.", NB_IF_SPARSE),
     {"model.layers.#.mlp.shared_experts.gate_proj.weight", NB_ROLE_LINEAR, NB_IF_SPARSE,
      "moe_ffn*n_shared_experts, hidden", NULL},
     {"model.layers.#.mlp.shared_experts.up_proj.weight", NB_ROLE_LINEAR, NB_IF_SPARSE,

@@ -1,5 +1,6 @@
 /* Laguna: head counts per layer, gated heads, experts with a shared one. specs/architectures.md 7, specs/create.md 5.2.
  * Importable. */
+#include "model/arch_parts.h"
 #include "model/arch_row.h"
 #include "model/arch_rows.h"
 
@@ -12,18 +13,10 @@ static const nb_pattern tensors[] = {
     {"model.layers.#.self_attn.v_proj.bias", NB_ROLE_VECTOR, NB_OPTIONAL, "kv_heads*head_dim", "qkv_bias"},
     {"model.layers.#.self_attn.o_proj.weight", NB_ROLE_LINEAR, NB_ALWAYS, "hidden, layer_heads*head_dim", NULL},
     {"model.layers.#.self_attn.g_proj.weight", NB_ROLE_LINEAR, NB_ALWAYS, "?, hidden", NULL},
-    {"model.layers.#.self_attn.q_norm.weight", NB_ROLE_VECTOR, NB_ALWAYS, "head_dim", NULL},
-    {"model.layers.#.self_attn.k_norm.weight", NB_ROLE_VECTOR, NB_ALWAYS, "head_dim", NULL},
-    {"model.layers.#.mlp.gate.weight", NB_ROLE_LINEAR, NB_IF_SPARSE, "experts, hidden", NULL},
-    {"model.layers.#.mlp.experts", NB_ROLE_BANK, NB_IF_SPARSE, "moe_ffn, hidden; moe_ffn, hidden; hidden, moe_ffn",
-     NULL},
+    NB_PART_HEAD_NORMS("model.layers.#.", NB_ALWAYS),
+    NB_PART_EXPERTS("model.layers.#.", NB_IF_SPARSE),
     {"model.layers.#.mlp.experts.e_score_correction_bias", NB_ROLE_VECTOR, NB_OPTIONAL, "experts", NULL},
-    {"model.layers.#.mlp.shared_expert.gate_proj.weight", NB_ROLE_LINEAR, NB_IF_SPARSE,
-     "shared_expert_intermediate_size, hidden", NULL},
-    {"model.layers.#.mlp.shared_expert.up_proj.weight", NB_ROLE_LINEAR, NB_IF_SPARSE,
-     "shared_expert_intermediate_size, hidden", NULL},
-    {"model.layers.#.mlp.shared_expert.down_proj.weight", NB_ROLE_LINEAR, NB_IF_SPARSE,
-     "hidden, shared_expert_intermediate_size", NULL},
+    NB_PART_SHARED_EXPERT("model.layers.#.", NB_IF_SPARSE),
     {NULL, 0, 0, NULL, NULL},
 };
 

@@ -1,4 +1,5 @@
 /* Qwen3: Llama with a norm on each head of q and k. specs/architectures.md 6.2. */
+#include "model/arch_parts.h"
 #include "model/arch_row.h"
 #include "model/arch_rows.h"
 #include "model/build.h"
@@ -7,8 +8,7 @@ static const nb_default defaults[] = {
     {"max_position_embeddings", 32768}, {"max_window_layers", 28}, {"head_dim", 128}, {NULL, 0}};
 
 static const nb_pattern tensors[] = {
-    {"model.layers.#.self_attn.q_norm.weight", NB_ROLE_VECTOR, NB_ALWAYS, "head_dim", NULL},
-    {"model.layers.#.self_attn.k_norm.weight", NB_ROLE_VECTOR, NB_ALWAYS, "head_dim", NULL},
+    NB_PART_HEAD_NORMS("model.layers.#.", NB_ALWAYS),
     {NULL, 0, 0, NULL, NULL},
 };
 

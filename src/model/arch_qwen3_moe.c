@@ -1,4 +1,5 @@
 /* Qwen3 MoE: Qwen3 with routed experts. specs/architectures.md 6.3. */
+#include "model/arch_parts.h"
 #include "model/arch_row.h"
 #include "model/arch_rows.h"
 #include "model/build.h"
@@ -10,11 +11,8 @@ static const nb_default defaults[] = {
     {"moe_intermediate_size", 768},     {"decoder_sparse_step", 1}, {"norm_topk_prob", 0}, {NULL, 0}};
 
 static const nb_pattern tensors[] = {
-    {"model.layers.#.self_attn.q_norm.weight", NB_ROLE_VECTOR, NB_ALWAYS, "head_dim", NULL},
-    {"model.layers.#.self_attn.k_norm.weight", NB_ROLE_VECTOR, NB_ALWAYS, "head_dim", NULL},
-    {"model.layers.#.mlp.gate.weight", NB_ROLE_LINEAR, NB_IF_SPARSE, "experts, hidden", NULL},
-    {"model.layers.#.mlp.experts", NB_ROLE_BANK, NB_IF_SPARSE, "moe_ffn, hidden; moe_ffn, hidden; hidden, moe_ffn",
-     NULL},
+    NB_PART_HEAD_NORMS("model.layers.#.", NB_ALWAYS),
+    NB_PART_EXPERTS("model.layers.#.", NB_IF_SPARSE),
     {NULL, 0, 0, NULL, NULL},
 };
 
