@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define PREPARED_VERSION "nibble 0.1.0, prepared tokenizer 2"
+#define PREPARED_VERSION "nibble 0.1.0, prepared tokenizer 3"
 
 static nb_status no_memory(nb_error *err)
 {

@@ -1,9 +1,7 @@
 /* text/chat_tokens: which special tokens a template sees, and under which names: what transformers 5 makes of
  * tokenizer_config.json and special_tokens_map.json. */
 #include "text/chat.h"
-
-static const char *const standard[NB_SPECIAL_COUNT] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                                       "pad_token", "cls_token", "mask_token"};
+#include "text/tok_extra.h"
 
 typedef struct tokens {
     nb_arena *arena;
@@ -11,23 +9,10 @@ typedef struct tokens {
     bool oom;
 } tokens;
 
-static int standard_of(nb_str name)
-{
-    for (int i = 0; i < NB_SPECIAL_COUNT; i++)
-        if (nb_str_is(name, standard[i])) return i;
-    return -1;
-}
-
-/* A token is a string or {"content": string, ...}. */
-static bool token_text(const nb_json *v, nb_str *out)
-{
-    return nb_json_str(v, out) || nb_json_str(nb_json_get(v, "content"), out);
-}
-
 static void put(tokens *t, nb_str name, const nb_json *v)
 {
     nb_str text;
-    const nb_json *value = token_text(v, &text) ? nb_json_new_str(t->arena, text) : nb_json_new(t->arena, NB_JSON_NULL);
+    const nb_json *value = nb_tok_content(v, &text) ? nb_json_new_str(t->arena, text) : nb_json_new(t->arena, NB_JSON_NULL);
     if (!value || !nb_json_set(t->arena, t->seen, name, value)) t->oom = true;
 }
 
@@ -36,7 +21,7 @@ static void put_named(tokens *t, const nb_json *named)
 {
     nb_str text;
     for (uint32_t i = 0; nb_json_is(named, NB_JSON_OBJECT) && i < named->count; i++)
-        if (token_text(&named->items[i], &text)) put(t, named->keys[i], &named->items[i]);
+        if (nb_tok_content(&named->items[i], &text)) put(t, named->keys[i], &named->items[i]);
 }
 
 /* The keys of a file that name tokens: the seven standard ones, and others that end in "_token". Null takes a token away.
@@ -47,7 +32,7 @@ static void put_keys(tokens *t, const nb_json *file)
     for (uint32_t i = 0; nb_json_is(file, NB_JSON_OBJECT) && i < file->count; i++) {
         nb_str key = file->keys[i];
         const nb_json *v = &file->items[i];
-        if (standard_of(key) >= 0 || (nb_str_ends(key, "_token") && (v->type == NB_JSON_NULL || token_text(v, &text))))
+        if (nb_tok_special_place(key) >= 0 || (nb_str_ends(key, "_token") && (v->type == NB_JSON_NULL || nb_tok_content(v, &text))))
             put(t, key, v);
     }
 }
@@ -57,7 +42,7 @@ static void put_own(tokens *t, const nb_json *file)
 {
     for (uint32_t i = 0; nb_json_is(file, NB_JSON_OBJECT) && i < file->count; i++) {
         nb_str key = file->keys[i];
-        if (standard_of(key) < 0 && nb_str_ends(key, "_token") && file->items[i].type == NB_JSON_STRING)
+        if (nb_tok_special_place(key) < 0 && nb_str_ends(key, "_token") && file->items[i].type == NB_JSON_STRING)
             put(t, key, &file->items[i]);
     }
 }
@@ -92,9 +77,9 @@ nb_status nb_chat_tokens(const nb_json *config, const nb_json *map, const nb_tok
     put_files(&all, config, map);
     for (int i = 0; t && i < NB_SPECIAL_COUNT; i++) {
         nb_str own = nb_tokenizer_special(t, i);
-        if (!own.p || nb_json_get(all.seen, standard[i])) continue;
+        if (!own.p || nb_json_get(all.seen, nb_tok_special_names[i])) continue;
         const nb_json *v = nb_json_new_str(arena, own);
-        if (!v || !nb_json_set(arena, all.seen, nb_str_of(standard[i]), v)) all.oom = true;
+        if (!v || !nb_json_set(arena, all.seen, nb_str_of(nb_tok_special_names[i]), v)) all.oom = true;
     }
     nb_chat_token *list = NB_NEW_N(arena, nb_chat_token, all.seen->count + 1);
     for (uint32_t i = 0; list && i < all.seen->count; i++) {

@@ -107,14 +107,12 @@ static bool put_added(writer *w, nb_str content, uint32_t flags)
 /* What the config adds, and the class's own special tokens. */
 static nb_status put_extras(writer *w, nb_error *err)
 {
-    static const char *const names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                        "pad_token", "cls_token", "mask_token"};
     nb_tok_extras x;
     nb_status st = nb_tok_extras_read(&x, w->config, w->a, err);
     bool ok = true;
     for (size_t i = 0; i < x.n && !st && ok; i++) ok = put_added(w, x.v[i].content, x.v[i].flags);
     for (int i = 0; i < NB_SPECIAL_COUNT && !st && ok; i++)
-        if (w->f->defaults[i] && !nb_json_get(w->config, names[i]))
+        if (w->f->defaults[i] && !nb_json_get(w->config, nb_tok_special_names[i]))
             ok = put_added(w, nb_str_of(w->f->defaults[i]), NB_AF_SPECIAL);
     return st || ok ? st : nb_fail(err, NB_E_NO_MEMORY, "tokenizer: out of memory");
 }

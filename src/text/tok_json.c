@@ -1,6 +1,7 @@
 /* text/tok_json: loads tokenizer.json: the model, the added tokens, and by way of tok_json_steps the pipeline. */
 #include "text/tok_json.h"
 
+#include "text/tok_extra.h"
 #include "text/unicode.h"
 
 static nb_str text(const nb_json *v, const char *field)
@@ -242,6 +243,7 @@ nb_status nb_tokenizer_from_json(nb_tokenizer **out, const char *p, size_t n, co
     if ((st = nb_json_parse(&doc, p, n, "tokenizer.json", NULL, err))) goto end;
     if ((st = read_model(&b, nb_json_get(doc.root, "model"), err))) goto end;
     if ((st = read_added(&b, nb_json_get(doc.root, "added_tokens"), err))) goto end;
+    if ((st = nb_tok_extras_add(&b, config, err))) goto end;
     if ((st = nb_tok_json_normalizer(&b, nb_json_get(doc.root, "normalizer"), 0, err))) goto end;
     if ((st = nb_tok_json_pre(&b, nb_json_get(doc.root, "pre_tokenizer"), 0, err))) goto end;
     if ((st = nb_tok_json_post(&b, nb_json_get(doc.root, "post_processor"), 0, err))) goto end;

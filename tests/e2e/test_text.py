@@ -119,7 +119,7 @@ class Text(harness.Case):
     # ---- tokenizers without a stored model ----
 
     def test_paths(self):
-        src, _ = self.create("m", {"special_tokens_map.json": {"bos_token": "a"}})
+        src, _ = self.create("m", {"special_tokens_map.json": {"bos_token": "[b]"}})
         want = self.ok("tokenize", "m", "abcd e")
         tokenizer = os.path.join(src, "tokenizer.json")
         other = write(self.temp("other-name.json"), checkpoint.TOKENIZER)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tokenizers from the older files, against transformers: tokenizer.model with tokens that the config adds; vocab.json and
-merges.txt; tiktoken.model. Small ones are trained here.
+"""Tokenizers from several files, against transformers: tokenizer.json and what the config adds to it; tokenizer.model with
+tokens that the config adds; vocab.json and merges.txt; tiktoken.model. Small ones are trained here.
 
 usage: test_tokenizer_files.py NIBBLE [--rounds 8] [--seed 1] [--show 5]
 Needs transformers, tokenizers, sentencepiece and protobuf. Control tokens that only the model file names are left out: transformers
@@ -18,7 +18,7 @@ import warnings
 
 os.environ["TRANSFORMERS_VERBOSITY"] = "critical"
 import sentencepiece
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, TokenizersBackend
 from transformers.convert_slow_tokenizer import TikTokenConverter
 
@@ -97,13 +97,15 @@ def sentencepiece_models(check, r, tmp, rounds):
             model = f2.read()
         sp = sentencepiece.SentencePieceProcessor(model_proto=model)
         n = sp.vocab_size()
+        pieces = [sp.id_to_piece(i) for i in range(n)]
+        whole = [i for i in range(5, n) if sum(pieces[i] in p for p in pieces) == 1]
         for _ in range(rounds):
             config = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "legacy": True, "tokenizer_class": "PreTrainedTokenizerFast"}
             files = {"tokenizer.model": model, "tokenizer_config.json": config}
             added = random_tokens(r, n)
             plain = [t["content"] for t in added.values()]
-            for i in range(r.randint(0, 2)):  # ids inside the vocabulary, with another text or the piece's own
-                j = r.randrange(5, n)
+            for i in range(r.randint(0, 2)):  # ids inside the vocabulary, with another text or the piece's own: one of which no other piece is made
+                j = r.choice(whole)
                 text = r.choice([f"<in{i}>", sp.id_to_piece(j), sp.id_to_piece(r.randrange(300, n))])
                 if not sp.is_byte(j) and not text.startswith(("<0x", "▁")):
                     added[str(j)] = token(text, *(r.random() < .4 for _ in range(4)))
@@ -113,7 +115,7 @@ def sentencepiece_models(check, r, tmp, rounds):
                 config["added_tokens_decoder"] = {"0": token("<unk>", True), "1": token("<s>", True), "2": token("</s>", True), **added}
             elif k < .85:  # the old kind
                 files["added_tokens.json"] = {t["content"]: int(i) for i, t in added.items() if int(i) >= n}
-                files["special_tokens_map.json"] = {"pad_token": r.choice(["<pad>", "</s>", plain[0] if plain else "<pad>"]), "additional_special_tokens": plain[:1]}
+                files["special_tokens_map.json"] = {"pad_token": r.choice(["<pad>", "</s>", plain[0] if plain else "<pad>"]), "additional_special_tokens": [t["content"] for i, t in added.items() if int(i) >= n][:1]}
             if r.random() < .4:
                 config["pad_token"] = r.choice(["<pad>", "<s>"])
             if r.random() < .3:
@@ -133,6 +135,77 @@ def byte_level(r):
     t.train_from_iterator(lines, trainers.BpeTrainer(vocab_size=500, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False, special_tokens=["<|endoftext|>"]))
     model = json.loads(t.to_str())["model"]
     return model["vocab"], ["".join(m[0]) + " " + "".join(m[1]) if not isinstance(m, str) else m for m in model["merges"]]
+
+
+def of_file(r, n):
+    """Added tokens of a tokenizer.json: the first in its vocabulary, the others behind it."""
+    out = []
+    for i in range(r.randint(1, 5)):
+        t = token("<|endoftext|>" if not i else r.choice([f"<|a{i}|>", f"<b{i}>", f"[X {i}]", f"hel{i}", "under"]), *(r.random() < p for p in (.5, .3, .3, .4, .2)))
+        if t["content"] not in [o["content"] for o in out]:
+            out.append(t)
+    fresh = [t for t in out if t["content"] not in n]
+    for t in out:
+        t["id"] = n[t["content"]] if t["content"] in n else len(n) + fresh.index(t)
+    return out
+
+
+def config_for(r, own, n, lowercase):
+    """A tokenizer_config.json beside it, and the older files in its place: what agrees with the tokenizer.json and what does not. A token that is normalised in
+    one and not in the other is left out where there is a normaliser: the package then decodes it to its normalised text."""
+    config, files = {"tokenizer_class": "PreTrainedTokenizerFast"}, {}
+    names = [t["content"] for t in own] + ["<|new|>", "[PAD]", "fox", "<b2>"]
+    decoder = {}
+    for t in own:
+        if r.random() < .8:
+            t = {k: v for k, v in t.items()}
+            i = t.pop("id") if r.random() < .9 else t.pop("id") + r.randint(1, 4)
+            if r.random() < .3:
+                flag = r.choice(["lstrip", "rstrip", "single_word", "special", "special" if lowercase else "normalized"])
+                t[flag] = not t[flag]
+            decoder[str(i)] = t
+    for content in r.sample(["<|n1|>", "<n2>", "[N 3]", "light", "hel"], r.randint(0, 3)):
+        decoder[str(n + len(own) + r.randint(0, 5))] = token(content, *(r.random() < p for p in (.5, .3, .3, .4, .2)))
+    k = r.random()
+    if k < .6:
+        config["added_tokens_decoder"] = decoder
+    elif k < .8:
+        if r.random() < .7:
+            files["added_tokens.json"] = {t["content"]: int(i) for i, t in decoder.items()}
+        if r.random() < .7:
+            files["special_tokens_map.json"] = {"pad_token": r.choice(names), "eos_token": {k: v for k, v in token(r.choice(names), lstrip=r.random() < .4).items() if k != "special"}}
+            if r.random() < .5:
+                files["special_tokens_map.json"][r.choice(["additional_special_tokens", "extra_special_tokens"])] = r.sample(names, 2)
+    for key in ("bos_token", "pad_token", "mask_token", "image_token"):
+        if r.random() < .3:
+            config[key] = r.choice(names)
+    if r.random() < .2:
+        config["audio_token"] = {"__type": "AddedToken", **token("<|audio|>", lstrip=r.random() < .5)}
+    k = r.random()
+    if k < .2:
+        config["extra_special_tokens"] = {"video_token": r.choice(names + ["<|video|>"])}
+    elif k < .4:
+        config[r.choice(["extra_special_tokens", "additional_special_tokens"])] = r.sample(names + ["<|x|>", "<|y|>"], 3)
+    if r.random() < .3:  # of no effect beside a tokenizer.json
+        config["add_bos_token"] = True
+    return config, files
+
+
+def on_tokenizer_json(check, r, tmp, rounds):
+    vocab, merges = byte_level(r)
+    for _ in range(4 * rounds):
+        t = Tokenizer(models.BPE(vocab, [tuple(m.split(" ")) for m in merges]))
+        t.pre_tokenizer, t.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+        if r.random() < .4:
+            t.normalizer = normalizers.Lowercase()
+        text = json.loads(t.to_str())
+        text["added_tokens"] = of_file(r, vocab)
+        config, files = config_for(r, text["added_tokens"], len(vocab), t.normalizer)
+        folder = write(os.path.join(tmp, "json"), {"tokenizer.json": text, "tokenizer_config.json": config, **files})
+        reference = AutoTokenizer.from_pretrained(folder)
+        plain = sorted(reference.get_added_vocab()) + ["fox", "light", "under", "UNDER"]
+        for i, text in enumerate(texts(r, plain, 15)):
+            check.text(reference, folder, text, i < 4, i % 2 == 0)
 
 
 def vocab_files(check, r, tmp, rounds):
@@ -204,7 +277,7 @@ def main():
     warnings.simplefilter("ignore")
     bad = 0
     with tempfile.TemporaryDirectory(prefix="nibble-files-") as tmp:
-        for part in (sentencepiece_models, vocab_files, ranks):
+        for part in (on_tokenizer_json, sentencepiece_models, vocab_files, ranks):
             check = Check(os.path.abspath(a.nibble), a.show)
             part(check, random.Random(a.seed), tmp, a.rounds)
             print(f"{part.__name__}: {check.total} texts, {check.bad} differ")

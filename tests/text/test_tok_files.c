@@ -150,6 +150,56 @@ static void test_refusals(void **state)
     assert_false(nb_tok_is_ranks("\n\x05<unk>\x15 \n", 10) || nb_tok_is_ranks("", 0) || nb_tok_is_ranks("YQ== 0", 6));
 }
 
+/* A tokenizer.json whose added tokens are <x> (5) and <y> (6), neither special, and what stands beside it. The ids and the
+ * special tokens are those of transformers 5.24. */
+static void test_on_json(void **state)
+{
+    (void)state;
+    static const char json[] =
+        "{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\".\"},\"behavior\":\"Isolated\",\"invert\":false},"
+        "\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"[UNK]\":0,\"a\":1,\"b\":2,\"c\":3,\" \":4},\"unk_token\":\"[UNK]\"},\"added_tokens\":["
+        "{\"id\":5,\"content\":\"<x>\",\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"single_word\":false,\"special\":false},"
+        "{\"id\":6,\"content\":\"<y>\",\"lstrip\":false,\"rstrip\":false,\"normalized\":false,\"single_word\":false,\"special\":false}]}";
+    static const struct {
+        const char *config, *map, *added;
+        int32_t n, ids[14];
+        const char *special; /* "5" for id 5 */
+    } rows[] = {
+        {"{}", NULL, NULL, 14, {1, 4, 5, 4, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0}, ""},
+        {"{\"added_tokens_decoder\":{\"5\":{\"content\":\"<x>\",\"lstrip\":true}}}", NULL, NULL, 13, {1, 5, 4, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0}, ""},
+        {"{\"added_tokens_decoder\":{\"20\":{\"content\":\"<n>\"},\"12\":{\"content\":\"<m>\",\"special\":true}}}", NULL, NULL, 10, {1, 4, 5, 4, 6, 8, 7, 0, 0, 0}, "7"},
+        {"{\"pad_token\":\"<p>\",\"image_token\":\"<y>\"}", NULL, NULL, 12, {1, 4, 5, 4, 6, 0, 0, 0, 0, 0, 0, 7}, "67"},
+        {"{\"pad_token\":\"<p>\",\"image_token\":\"<y>\",\"added_tokens_decoder\":{}}", NULL, NULL, 12, {1, 4, 5, 4, 6, 0, 0, 0, 0, 0, 0, 7}, "7"},
+        {"{\"extra_special_tokens\":[\"<n>\",\"<y>\"],\"bos_token\":\"c\"}", NULL, NULL, 12, {1, 4, 5, 4, 6, 7, 0, 0, 0, 0, 0, 0}, "37"},
+        {"{}", "{\"pad_token\":\"<p>\",\"eos_token\":{\"content\":\"<y>\",\"lstrip\":true}}", "{\"<m>\":5,\"<n>\":9,\"<p>\":10}", 10, {1, 4, 5, 4, 6, 7, 0, 0, 0, 8}, "68"},
+    };
+    for (size_t i = 0; i < NB_COUNT(rows); i++) {
+        nb_arena *a = nb_arena_new(0);
+        nb_json_doc config = parsed(rows[i].config), map = parsed(rows[i].map ? rows[i].map : "null"), added = parsed(rows[i].added ? rows[i].added : "null");
+        nb_tokenizer *t = NULL;
+        nb_error err = {0};
+        const nb_json *c = nb_tok_config(config.root, rows[i].map ? map.root : NULL, rows[i].added ? added.root : NULL, a);
+        if (nb_tokenizer_from_json(&t, json, sizeof json - 1, c, &err)) fail_msg("%s", err.text);
+        expect(t, "a <x> <y><n><m><p>", true, rows[i].ids, (size_t)rows[i].n);
+        for (int32_t id = 0; id < 9; id++) assert_int_equal(nb_tokenizer_is_special(t, id), strchr(rows[i].special, '0' + id) != NULL);
+        nb_tokenizer_free(t);
+        nb_json_free(&config), nb_json_free(&map), nb_json_free(&added);
+        nb_arena_free(a);
+    }
+    static const char *const bad[][2] = {{"{\"added_tokens_decoder\":[]}", "tokenizer_config.json: added_tokens_decoder must be"},
+                                         {"{\"added_tokens_decoder\":{\"7\":{\"text\":\"z\"}}}", "added_tokens_decoder: id 7 has no 'content'"},
+                                         {"{\"added_tokens_decoder\":{\"7.5\":{\"content\":\"z\"}}}", "the id '7.5'"}};
+    for (size_t i = 0; i < NB_COUNT(bad); i++) {
+        nb_json_doc config = parsed(bad[i][0]);
+        nb_tokenizer *t = NULL;
+        nb_error err = {0};
+        assert_int_equal(nb_tokenizer_from_json(&t, json, sizeof json - 1, config.root, &err), NB_E_INVALID);
+        assert_null(t);
+        if (!strstr(err.text, bad[i][1])) fail_msg("'%s' does not say %s", err.text, bad[i][1]);
+        nb_json_free(&config);
+    }
+}
+
 /* One long token costs its square: a file of such is refused, not worked on. */
 static void test_hostile_ranks(void **state)
 {
@@ -168,7 +218,7 @@ static void test_hostile_ranks(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_spm_added), cmocka_unit_test(test_config), cmocka_unit_test(test_refusals),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_spm_added), cmocka_unit_test(test_config), cmocka_unit_test(test_on_json), cmocka_unit_test(test_refusals),
                                        cmocka_unit_test(test_hostile_ranks)};
     return cmocka_run_group_tests_name("tokenizer files", tests, NULL, NULL);
 }
