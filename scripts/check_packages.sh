@@ -40,6 +40,9 @@ python=build/venv-packages/bin/python3
 ok jinja2 "$python" tests/python/jinja_diff.py "$build/tool_jinja_driver" --count "${NIBBLE_JINJA_COUNT:-100000}"
 ok jinja-trust "$python" tests/python/jinja_trust.py "$build/tool_jinja_driver" "$data"
 ok tokenizers "$python" tests/python/tokenizer_diff.py "$build/tool_tok_driver" "$data" --mb "${NIBBLE_TOKENIZER_MB:-5}"
+rm -rf build/tokenizers
+ok tokenizers-make "$python" tests/python/make_tokenizers.py build/tokenizers
+ok tokenizers-made "$python" tests/python/tokenizer_diff.py "$build/tool_tok_driver" build/tokenizers --mb "${NIBBLE_MADE_MB:-1}"
 ok tokenizers-mixed "$python" tests/python/tokenizer_mutate.py "$build/tool_tok_driver" "$data" --count "${NIBBLE_MUTATE_COUNT:-1500}"
 ok chat "$python" tests/python/chat_diff.py "$build/tool_jinja_driver" "$data/chat_templates" --count "${NIBBLE_CHAT_COUNT:-60000}"
 rm -rf build/producers
