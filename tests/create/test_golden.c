@@ -365,6 +365,53 @@ static void int8_wide_scales(void **state)
     fx_free(x);
 }
 
+/* A finite scale whose bias would be infinite. */
+static void int8_huge_scale(void **state)
+{
+    (void)state;
+    fx *x = fx_new();
+    uint8_t w[32] = {0x80, 0, 0x7f};
+    float scale = 1e37f;
+    for (int decoded = 0; decoded < 2; decoded++) {
+        fx_clear(x);
+        fx_plain_config(x, "");
+        fx_add(x, "l.weight", NB_DT_I8, decoded ? "2,16" : "1,32", w);
+        fx_add(x, "l.weight_scale", NB_DT_F32, "1", &scale);
+        fx_save(x, "model.safetensors");
+        fx_fails(x, fx_create(x, "none"), NB_E_INVALID, "the scale 1e+37 times its zero point is too large (E_SCALE_NAN)");
+        fx_nothing_left(x);
+    }
+    fx_free(x);
+}
+
+/* A scale below zero: no multiplier of the tensor, but of each row, and no value is rounded. Of two experts one has it. */
+static void fp8_negative_scale(void **state)
+{
+    (void)state;
+    fx *x = fx_new();
+    float s[2] = {-0.3f, 0.7f};
+    uint8_t codes[32 * 4] = {0x38, 0xb8, 0x7e, 0x01};
+    fx_plain_config(x, "");
+    fx_add(x, "l.weight", NB_DT_F8_E4M3, "4,32", codes);
+    fx_add(x, "l.weight_scale", NB_DT_F32, "1", &s[0]);
+    for (int e = 0; e < 2; e++) {
+        fx_add(x, e ? "a.mlp.experts.1.up_proj.weight" : "a.mlp.experts.0.up_proj.weight", NB_DT_F8_E4M3, "4,32", codes);
+        fx_add(x, e ? "a.mlp.experts.1.up_proj.weight_scale" : "a.mlp.experts.0.up_proj.weight_scale", NB_DT_F32, "1", &s[e]);
+    }
+    fx_save(x, "model.safetensors");
+    fx_ok(x, fx_create(x, "none"));
+    fx_blob b = fx_open(x, "l.weight");
+    fx_meta(&b, "quant_type", "fp8_channel");
+    fx_expect(&b, "l.weight.row_scale", NB_DT_F32, "4", (float[]){s[0], s[0], s[0], s[0]});
+    fx_expect(&b, "l.weight", NB_DT_U32, "4,8", codes);
+    fx_close(&b);
+    b = fx_open(x, "a.mlp.experts");
+    fx_meta(&b, "quant_type", "fp8_channel");
+    fx_expect(&b, "a.mlp.experts.up_proj.weight.row_scale", NB_DT_F32, "2,4", (float[]){s[0], s[0], s[0], s[0], s[1], s[1], s[1], s[1]});
+    fx_close(&b);
+    fx_free(x);
+}
+
 static void o1_gpt_oss(void **state)
 {
     (void)state;
@@ -874,6 +921,8 @@ int main(void)
         cmocka_unit_test(m1_modelopt_int4),
         cmocka_unit_test(b1_int8),
         cmocka_unit_test(int8_wide_scales),
+        cmocka_unit_test(int8_huge_scale),
+        cmocka_unit_test(fp8_negative_scale),
         cmocka_unit_test(o1_gpt_oss),
         cmocka_unit_test(zeroed_blocks),
         cmocka_unit_test(o2_deepseek),

@@ -208,6 +208,14 @@ static bool powers_of_two(const nb_weight_src *w)
     return true;
 }
 
+/* The multiplier of a tensor is above zero; a scale that is not stands beside each row instead. */
+static bool all_positive(const nb_weight_src *w)
+{
+    for (int64_t i = 0; i < (w->experts ? w->experts : 1); i++)
+        if (!(w->m.fp8[i] > 0)) return false;
+    return true;
+}
+
 static void choose_native(nb_weight_src *w)
 {
     nb_matrix *m = &w->m;
@@ -216,7 +224,7 @@ static void choose_native(nb_weight_src *w)
     if (blocks && m->k % 32 == 0 && m->block_cols % 32 == 0 && powers_of_two(w))
         m->native = nb_qtype_default(NB_MXFP8);
     else if (m->scale_rows == 1 && m->scale_cols == 1)
-        m->native = nb_qtype_default(NB_FP8_TENSOR);
+        m->native = nb_qtype_default(all_positive(w) ? NB_FP8_TENSOR : NB_FP8_CHANNEL);
     else if (!blocks)
         m->native = nb_qtype_default(NB_FP8_CHANNEL);
     else if (m->block_rows == 128 && m->block_cols == 128)
@@ -227,6 +235,7 @@ static void choose_native(nb_weight_src *w)
 
 void nb_fp8_downgrade(nb_matrix *m)
 {
+    if (m->native.format == NB_FP8_TENSOR) m->native = nb_qtype_default(NB_FP8_CHANNEL);
     if (m->native.format != NB_MXFP8) return;
     if (m->block_rows == 128 && m->block_cols == 128)
         m->native = nb_qtype_default(NB_FP8_BLOCK);
@@ -240,7 +249,6 @@ nb_status nb_fp8_of_expert(nb_job *j, nb_matrix *m, int64_t expert, nb_error *er
     (void)expert;
     if (!m->has_native) return NB_OK;
     if (m->native.format == NB_FP8_TENSOR) m->m = scale_at(m, 0, 0);
-    if (m->native.format == NB_FP8_TENSOR && !(m->m > 0)) m->has_native = false;
     if (m->native.format == NB_FP8_CHANNEL) {
         float *v = NB_NEW_N(j->arena, float, (size_t)m->n);
         if (!v) return nb_fail(err, NB_E_NO_MEMORY, "out of memory");

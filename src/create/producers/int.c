@@ -46,11 +46,13 @@ static nb_status begin(const nb_matrix *m, int64_t rows, int_rows *v, nb_scratch
 
 static nb_status check_scales(const nb_matrix *m, const int_rows *v, int64_t r0, int64_t rows, nb_error *err)
 {
-    for (int64_t i = 0; i < rows * v->groups; i++)
-        if (!isfinite(v->s[i]))
-            return nb_fail(err, NB_E_INVALID,
-                           "tensor %.*s: row %lld, group %lld: the scale is not finite (E_SCALE_NAN)",
-                           NB_FMT_STR(m->scale->name), (long long)(r0 + i / v->groups), (long long)(i % v->groups));
+    for (int64_t i = 0; i < rows * v->groups; i++) {
+        bool finite = isfinite(v->s[i]);
+        if (finite && isfinite(v->zero[i] * v->s[i])) continue;
+        return nb_fail(err, NB_E_INVALID, "tensor %.*s: row %lld, group %lld: the scale %g%s (E_SCALE_NAN)",
+                       NB_FMT_STR(m->scale->name), (long long)(r0 + i / v->groups), (long long)(i % v->groups),
+                       (double)v->s[i], finite ? " times its zero point is too large" : " is not finite");
+    }
     return NB_OK;
 }
 
