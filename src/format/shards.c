@@ -143,11 +143,13 @@ nb_status nb_st_shards_find(nb_st_shards *s, const char *dir, nb_error *err)
     if (st == NB_OK && nb_path_exists(path)) {
         nb_json_limits limits = {.max_bytes = MAX_INDEX, .flags = NB_JSON_COPY | NB_JSON_UNIQUE_KEYS};
         st = nb_file_read(&text, path, MAX_INDEX, err);
-        if (st == NB_OK) st = nb_json_parse(&s->index, nb_buf_cstr(&text), text.n, path, &limits, err);
+        nb_error why = {0};
+        if (st == NB_OK && (st = nb_json_parse(&s->index, nb_buf_cstr(&text), text.n, path, &limits, &why)) != NB_OK)
+            nb_fail(err, st, "%s (E_CONFIG)", why.text);
         if (st == NB_OK) {
             s->weight_map = nb_json_get(s->index.root, "weight_map");
             if (s->weight_map && s->weight_map->type != NB_JSON_OBJECT)
-                st = nb_fail(err, NB_E_INVALID, "%s: weight_map is no object", path);
+                st = nb_fail(err, NB_E_INVALID, "%s: weight_map is no object (E_CONFIG)", path);
             else if (s->weight_map && s->weight_map->count == 0)
                 s->weight_map = NULL;
         }
