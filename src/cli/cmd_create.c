@@ -87,7 +87,7 @@ int nb_cmd_create(const nb_command *c, int argc, char **argv)
         {"--strict", NULL, NB_OPT_FLAG, &o.strict, NULL,
          "know the source by its SHA-256, not by its dates: a killed import goes on from a copy too"},
         {"--force", NULL, NB_OPT_FLAG, &o.force, NULL, "import an architecture that this version cannot run"},
-        {"--threads", NULL, NB_OPT_INT, &threads, "N", "worker threads (default: one per processor)"},
+        {"--threads", "-t", NB_OPT_INT, &threads, "N", "worker threads (default: one per processor)"},
         {"--json", NULL, NB_OPT_FLAG, &json, NULL, "print the report as one JSON object"},
         {"--verbose", "-v", NB_OPT_FLAG, &verbose, NULL, "list every tensor"},
         {"--quiet", NULL, NB_OPT_FLAG, &quiet, NULL, "no progress"},

@@ -35,8 +35,8 @@ static void hash_tensor(nb_sha256 *h, const nb_source *s, const nb_src_tensor *t
         nb_sha256_update(h, place, sizeof place);
         return;
     }
-    int64_t v[] = {(int64_t)f->size, f->mtime_ns,     (int64_t)f->ino, (int64_t)f->dev,
-                   (int64_t)t->off,  (int64_t)t->len, t->dtype,        (int64_t)t->ggml};
+    int64_t v[] = {(int64_t)f->size, f->mtime_ns,     f->ctime_ns, (int64_t)f->ino,  (int64_t)f->dev,
+                   (int64_t)t->off,  (int64_t)t->len, t->dtype,    (int64_t)t->ggml};
     nb_sha256_update(h, v, sizeof v);
 }
 

@@ -18,7 +18,7 @@ typedef struct nb_src_file {
     const char *path; /* as given to open; NUL-terminated */
     int fd;
     uint64_t size, ino, dev;
-    int64_t mtime_ns;
+    int64_t mtime_ns, ctime_ns; /* nobody can set the second */
     char sha256[65]; /* of its bytes, where the import is strict; else "" */
 } nb_src_file;
 

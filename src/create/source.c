@@ -75,6 +75,7 @@ nb_status nb_source_add_file(nb_job *j, nb_source *s, const char *path, nb_error
     f->ino = (uint64_t)sb.st_ino;
     f->dev = (uint64_t)sb.st_dev;
     f->mtime_ns = (int64_t)sb.st_mtim.tv_sec * 1000000000 + sb.st_mtim.tv_nsec;
+    f->ctime_ns = (int64_t)sb.st_ctim.tv_sec * 1000000000 + sb.st_ctim.tv_nsec;
     s->n_files++;
     return f->path ? NB_OK : nb_fail(err, NB_E_NO_MEMORY, "out of memory");
 }

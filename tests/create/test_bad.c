@@ -592,9 +592,47 @@ static void strict_resume(void **state)
         }
 }
 
+/* Other bytes at the same place, of the same size, with the old times set back: nothing is taken over. */
+static void rewritten_in_place(void **state)
+{
+    (void)state;
+    fx *x = fx_new();
+    char file[400];
+    int status;
+    struct stat before;
+    llama_source(x);
+    fx_save(x, "model.safetensors");
+    nb_create_options o = llama_options(x, "none");
+    pid_t pid = fork();
+    if (pid == 0) {
+        hook k = {.phase = NB_CREATE_CONFIGS, .die = true};
+        o.progress = on_progress;
+        o.user = &k;
+        fx_run(x, &o);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status));
+    snprintf(file, sizeof file, "%s/model.safetensors", x->src);
+    assert_int_equal(stat(file, &before), 0);
+    int fd = open(file, O_RDWR);
+    assert_true(fd >= 0);
+    uint8_t byte = 0;
+    assert_int_equal(pread(fd, &byte, 1, before.st_size - 2), 1);
+    byte ^= 1;
+    assert_int_equal(pwrite(fd, &byte, 1, before.st_size - 2), 1);
+    struct timespec times[2] = {before.st_atim, before.st_mtim};
+    assert_int_equal(futimens(fd, times), 0);
+    close(fd);
+    fx_ok(x, fx_run(x, &o));
+    assert_int_equal(x->report.n_resumed, 0);
+    fx_free(x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rewritten_in_place),
         cmocka_unit_test(bad_containers),
         cmocka_unit_test(bad_folders),
         cmocka_unit_test(bad_models),
