@@ -82,6 +82,7 @@ typedef struct nb_model_info {
     uint64_t load_ns;
     bool has_tokenizer, has_template;
     bool tokenizer_pre_unknown;              /* GGUF: the name of the pre-tokenizer is not known, so ids may differ from the publisher's */
+    const char *system, *messages;           /* what conversations begin with, NULL: nothing. A system message; a JSON list of messages, "[{...}]" without white space around it. Theirs until the model is closed */
 } nb_model_info;
 NB_API nb_status nb_model_get_info(const nb_model *model, nb_model_info *info, nb_error *err);
 

@@ -83,6 +83,8 @@ nb_status nb_model_get_info(const nb_model *m, nb_model_info *out, nb_error *err
         .has_tokenizer = m->net->tokenizer != NULL,
         .has_template = m->net->n_templates > 0,
         .tokenizer_pre_unknown = m->net->tokenizer && nb_tokenizer_unknown_pre(m->net->tokenizer).p,
+        .system = m->net->system.n ? m->net->system.p : NULL,
+        .messages = m->net->messages.p,
     };
     snprintf(i.architecture, sizeof i.architecture, "%s", nb_arch_name(c->arch));
     snprintf(i.tier, sizeof i.tier, "%s", m->backend->plan_tier(m->plan));

@@ -203,7 +203,7 @@ static void reset(chat *c)
 {
     c->messages.n = 0;
     c->turn_start = 0;
-    if (c->system.n) nb_add_message(&c->messages, "system", nb_buf_str(&c->system));
+    nb_runner_begin(c->r, nb_buf_str(&c->system), &c->messages);
     c->turn_start = c->messages.n;
 }
 
@@ -341,7 +341,7 @@ int nb_chat_loop(nb_runner *r)
         fprintf(stderr, "nibble: the line editor could not be started\n");
         return 1;
     }
-    if (r->system) nb_buf_add_cstr(&c.system, r->system);
+    nb_buf_add_str(&c.system, nb_runner_system(r));
     reset(&c);
     printf("%s: %s, %d layers, context %d. /? for help\n", r->name, r->info.architecture, r->info.layers,
            nb_session_context(r->session));

@@ -44,12 +44,28 @@ static int read_words(const nb_command *c, nb_create_options *o, const char *lay
     return -1;
 }
 
+/* A text that an option takes from a file. */
+typedef struct text_file {
+    const char *path, **into;
+    nb_buf bytes;
+} text_file;
+
+static nb_status read_text(text_file *f, nb_error *err)
+{
+    if (!f->path) return NB_OK;
+    nb_status st = nb_file_read(&f->bytes, f->path, 1 << 20, err);
+    if (st != NB_OK) return st;
+    if (!(*f->into = nb_buf_cstr(&f->bytes))) return nb_fail(err, NB_E_NO_MEMORY, "out of memory");
+    return strlen(*f->into) == f->bytes.n ? NB_OK : nb_fail(err, NB_E_INVALID, "%s: holds a NUL byte", f->path);
+}
+
 int nb_cmd_create(const nb_command *c, int argc, char **argv)
 {
     nb_create_options o;
     nb_create_defaults(&o);
     const char *quantize = NULL, *layout = NULL, *from = NULL, *draft = NULL, *draft_type = NULL, *nonfinite = NULL,
-               *quality = NULL, *tmpl = NULL, *license = NULL;
+               *quality = NULL;
+    text_file texts[4] = {{.into = &o.template_text}, {.into = &o.license}, {.into = &o.system}, {.into = &o.messages}};
     bool json = false, verbose = false, quiet = false;
     int32_t threads = 0;
     const nb_opt opts[] = {
@@ -67,8 +83,11 @@ int nb_cmd_create(const nb_command *c, int argc, char **argv)
          "a draft model for speculation; without --from it is added to the stored model NAME"},
         {"--draft-quantize", NULL, NB_OPT_STR, &draft_type, "TYPE",
          "type of the draft's weights (default: as they are)"},
-        {"--template", NULL, NB_OPT_STR, &tmpl, "FILE", "a chat template in place of the checkpoint's"},
-        {"--license", NULL, NB_OPT_STR, &license, "FILE", "a licence in place of the checkpoint's"},
+        {"--template", NULL, NB_OPT_STR, &texts[0].path, "FILE", "a chat template in place of the checkpoint's"},
+        {"--license", NULL, NB_OPT_STR, &texts[1].path, "FILE", "a licence in place of the checkpoint's"},
+        {"--system", NULL, NB_OPT_STR, &texts[2].path, "FILE", "a system message that every conversation begins with"},
+        {"--messages", NULL, NB_OPT_STR, &texts[3].path, "FILE",
+         "JSON list of messages that every conversation goes on with: [{\"role\":\"user\",\"content\":\"Hi\"}, ...]"},
         {"--parameters", NULL, NB_OPT_STR, &o.extra_parameters, "JSON",
          "sampling parameters over generation_config.json: '{\"temperature\":0.7}'"},
         {"--parser", NULL, NB_OPT_STR, &o.parser, "NAME", "parser recorded for the model (default: by architecture)"},
@@ -110,12 +129,8 @@ int nb_cmd_create(const nb_command *c, int argc, char **argv)
     nb_progress_begin(&progress, quiet);
     o.name = argv[0], o.source = from, o.draft = draft, o.threads = threads;
     o.progress = nb_draw_create, o.user = &progress, o.cancel = &nb_interrupted;
-    nb_buf texts[2] = {{0}};
     nb_status st = nb_create_parse_request(&o, quantize, &err);
-    if (st == NB_OK && tmpl && (st = nb_file_read(&texts[0], tmpl, 1 << 20, &err)) == NB_OK)
-        o.template_text = nb_buf_cstr(&texts[0]);
-    if (st == NB_OK && license && (st = nb_file_read(&texts[1], license, 1 << 20, &err)) == NB_OK)
-        o.license = nb_buf_cstr(&texts[1]);
+    for (size_t i = 0; i < NB_COUNT(texts) && st == NB_OK; i++) st = read_text(&texts[i], &err);
     nb_create_options d = o;
     if (st == NB_OK && draft_type) st = nb_create_parse_request(&d, draft_type, &err);
     if (st == NB_OK && draft_type) o.draft_request = d.request, o.draft_type = d.type;
@@ -125,7 +140,7 @@ int nb_cmd_create(const nb_command *c, int argc, char **argv)
     if (st == NB_OK) print_report(&report, json, verbose);
     nb_create_report_free(&report);
     nb_store_close(store);
-    for (size_t i = 0; i < NB_COUNT(texts); i++) nb_buf_free(&texts[i]);
+    for (size_t i = 0; i < NB_COUNT(texts); i++) nb_buf_free(&texts[i].bytes);
     return st == NB_OK ? 0 : nb_report(&err);
 }
 

@@ -111,7 +111,7 @@ static nb_status make_ids(run_args *a, int32_t **ids, size_t *n, nb_error *err)
         return nb_tokenize(a->r.model, a->prompt.p ? a->prompt.p : "", a->prompt.n,
                            NB_TOKENIZE_SPECIALS | NB_TOKENIZE_CONTROL, ids, n, err); /* the user writes it all */
     nb_buf messages = {0};
-    if (a->r.system) nb_add_message(&messages, "system", nb_str_of(a->r.system));
+    nb_runner_begin(&a->r, nb_runner_system(&a->r), &messages);
     nb_add_message(&messages, "user", nb_buf_str(&a->prompt));
     nb_status st = nb_runner_encode_chat(&a->r, nb_buf_str(&messages), ids, n, err);
     nb_buf_free(&messages);
@@ -216,7 +216,7 @@ int nb_cmd_run(const nb_command *c, int argc, char **argv)
         {"--raw", NULL, NB_OPT_FLAG, &a.raw, NULL, "continue the prompt as it is, without the chat template"},
         {"--trust-content", NULL, NB_OPT_FLAG, &a.r.trust, NULL,
          "control tokens written in messages are control tokens (--raw always does so)"},
-        {"--system", NULL, NB_OPT_STR, &a.r.system, "TEXT", "system message"},
+        {"--system", NULL, NB_OPT_STR, &a.r.system, "TEXT", "system message in place of the model's; '' for none"},
         {"--temp", "--temperature", NB_OPT_FLOAT, &a.temp, "T", "temperature; 0 takes the most likely token"},
         {"--top-k", NULL, NB_OPT_INT, &a.top_k, "K", "sample from the K most likely tokens; 0: off"},
         {"--top-p", NULL, NB_OPT_FLOAT, &a.top_p, "P", "sample from the smallest set of tokens with this mass; 1: off"},

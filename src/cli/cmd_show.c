@@ -151,6 +151,13 @@ static void text_side(const nb_network *net)
         nb_buf_free(&name);
     }
     if (net->n_templates) putchar('\n');
+    if (net->system.n) {
+        nb_buf clean = {0};
+        nb_term_clean(&clean, net->system, false);
+        printf("  system        %.*s\n", NB_FMT_STR(nb_buf_str(&clean)));
+        nb_buf_free(&clean);
+    }
+    if (net->messages.n) printf("  messages      %zu bytes that conversations begin with (--json shows them)\n", net->messages.n);
 }
 
 static void show_text(const char *name, const nb_network *net)
@@ -199,6 +206,14 @@ static void text_json(const nb_network *net)
         nb_json_write_string(&b, net->templates[i].name, NB_JSON_COMPACT);
     }
     nb_buf_add_char(&b, ']');
+    if (net->system.n) {
+        nb_buf_add_cstr(&b, ",\"system\":");
+        nb_json_write_string(&b, net->system, NB_JSON_COMPACT);
+    }
+    if (net->messages.n) {
+        nb_buf_add_cstr(&b, ",\"messages\":");
+        nb_buf_add_str(&b, net->messages);
+    }
     fwrite(b.p, 1, b.n, stdout);
     nb_buf_free(&b);
 }

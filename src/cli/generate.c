@@ -134,6 +134,20 @@ void nb_add_message(nb_buf *messages, const char *role, nb_str text)
     nb_buf_add_char(messages, '}');
 }
 
+nb_str nb_runner_system(const nb_runner *r)
+{
+    const char *text = r->system ? r->system : r->info.system;
+    return nb_str_of(text ? text : "");
+}
+
+void nb_runner_begin(const nb_runner *r, nb_str system, nb_buf *messages)
+{
+    if (system.n) nb_add_message(messages, "system", system);
+    if (!r->info.messages) return;
+    if (messages->n) nb_buf_add_char(messages, ',');
+    nb_buf_add(messages, r->info.messages + 1, strlen(r->info.messages) - 2); /* without its brackets */
+}
+
 nb_status nb_runner_encode_chat(nb_runner *r, nb_str messages, int32_t **ids, size_t *n, nb_error *err)
 {
     nb_buf b = {0};

@@ -15,7 +15,7 @@ typedef struct nb_runner {
     nb_session *session;
     nb_model_info info;
     int think;                 /* -1: not said, 0, 1: template variable enable_thinking */
-    const char *system;        /* system message or NULL */
+    const char *system;        /* system message; NULL: the model's, "": none */
     bool trust;                /* control tokens in messages count */
     bool verbose, json, clean; /* clean: strip control sequences (stdout is a terminal) */
     nb_buf text;               /* what was generated */
@@ -37,6 +37,10 @@ void nb_runner_report(const nb_runner *r);
 nb_status nb_runner_encode_chat(nb_runner *r, nb_str messages, int32_t **ids, size_t *n, nb_error *err);
 /* Appends {"role": role, "content": text} to the inside of a JSON array. */
 void nb_add_message(nb_buf *messages, const char *role, nb_str text);
+/* What every conversation begins with: the system message, then the messages that the model was imported with. */
+void nb_runner_begin(const nb_runner *r, nb_str system, nb_buf *messages);
+/* The system message of a new conversation. */
+nb_str nb_runner_system(const nb_runner *r);
 int nb_chat_loop(nb_runner *r);
 
 #endif

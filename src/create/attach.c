@@ -40,6 +40,7 @@ static nb_status check_options(const nb_create_options *o, nb_error *err)
                       : o->extra_parameters         ? "a list of parameters"
                       : o->template_text            ? "a chat template"
                       : o->license                  ? "a licence"
+                      : o->system || o->messages    ? "a system prompt or messages"
                       : o->parser || o->renderer    ? "a parser or renderer"
                       : o->min_version              ? "a required version"
                                                     : NULL;

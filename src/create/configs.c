@@ -145,6 +145,31 @@ static nb_status check_name(const char *what, const char *name, nb_error *err)
     return hit ? NB_OK : nb_fail(err, NB_E_USAGE, "%s '%s' is not known", what, name);
 }
 
+/* A list of messages as a chat request holds them: what chats accept is the template's to say. */
+static nb_status check_messages(const char *text, nb_error *err)
+{
+    nb_json_doc d = {0};
+    nb_str role;
+    nb_status st = nb_json_parse(&d, text, strlen(text), "messages", NULL, err);
+    if (st != NB_OK) return st;
+    if (!nb_json_is(d.root, NB_JSON_ARRAY) || !d.root->count)
+        st = nb_fail(err, NB_E_USAGE, "the messages are no JSON list with entries");
+    for (uint32_t i = 0; st == NB_OK && i < d.root->count; i++) {
+        const nb_json *m = &d.root->items[i];
+        if (!nb_json_str(nb_json_get(m, "role"), &role) || !nb_json_get(m, "content"))
+            st = nb_fail(err, NB_E_USAGE, "messages: entry %u lacks 'role' or 'content'", i);
+    }
+    nb_json_free(&d);
+    return st;
+}
+
+static nb_status check_system(const char *text, nb_error *err)
+{
+    size_t n = strlen(text), good = nb_utf8_valid_prefix(text, n);
+    if (!n) return nb_fail(err, NB_E_USAGE, "the system prompt is empty");
+    return good == n ? NB_OK : nb_fail(err, NB_E_USAGE, "the system prompt is not valid UTF-8 at byte %zu", good);
+}
+
 nb_status nb_check_users(const nb_job *j, nb_error *err)
 {
     const nb_create_options *o = j->o;
@@ -157,6 +182,8 @@ nb_status nb_check_users(const nb_job *j, nb_error *err)
     if (st == NB_OK && o->renderer) st = check_name("renderer", o->renderer, err);
     if (st == NB_OK && o->template_text) st = nb_template_parse(&t, o->template_text, strlen(o->template_text), err);
     nb_template_free(t);
+    if (st == NB_OK && o->system) st = check_system(o->system, err);
+    if (st == NB_OK && o->messages) st = check_messages(o->messages, err);
     if (st != NB_OK) return st;
     if (o->extra_parameters)
         st = nb_json_parse(&d, o->extra_parameters, strlen(o->extra_parameters), "parameters", NULL, err);
@@ -411,8 +438,10 @@ static nb_status put_users(nb_job *j, nb_layer *layers, size_t *n, nb_blob_ref *
     const struct {
         const char *text, *media;
     } given[] = {{j->o->template_text, NB_MEDIA_TEMPLATE},
+                 {j->o->system, NB_MEDIA_SYSTEM},
                  {j->o->license, NB_MEDIA_LICENSE},
-                 {j->o->extra_parameters, NB_MEDIA_PARAMS}};
+                 {j->o->extra_parameters, NB_MEDIA_PARAMS},
+                 {j->o->messages, NB_MEDIA_MESSAGES}};
     nb_status st = NB_OK;
     for (size_t i = 0; i < NB_COUNT(given) && st == NB_OK; i++) {
         if (!given[i].text) continue;

@@ -70,6 +70,8 @@ typedef struct nb_create_options {
     const char *extra_parameters; /* JSON object of sampling parameters: win over generation_config.json */
     const char *template_text;    /* chat template */
     const char *license;          /* text of a licence, instead of LICENSE* */
+    const char *system;           /* system message that every conversation begins with */
+    const char *messages;         /* JSON list of messages {"role", "content"} that stand behind it */
     /* Recorded in the model config, NULL: by architecture. min_version: the oldest program that may run it, "1.2.3" */
     const char *parser, *renderer, *min_version;
     nb_create_progress *progress; /* may be NULL */

@@ -381,10 +381,74 @@ static bool is_named_template(nb_str name)
            !memchr(name.p + k, '/', name.n - k) && nb_str_ends(name, ".jinja");
 }
 
+/* The bytes of a layer, in `text`, which the caller frees. */
+static nb_status layer_bytes(nb_export_job *x, const nb_layer *l, nb_buf *text, nb_error *err)
+{
+    nb_buf from = {0};
+    nb_blob_path(x->store, l->hex, &from);
+    nb_status st = nb_buf_cstr(&from) ? nb_file_read(text, from.p, 256u << 20, err) : no_memory(err);
+    nb_buf_free(&from);
+    return st;
+}
+
+static nb_status write_layer(nb_export_job *x, const char *dir, nb_str name, const nb_layer *l, nb_error *err)
+{
+    nb_buf text = {0};
+    char *path = nb_arena_printf(x->arena, "%s/%.*s", dir, NB_FMT_STR(name));
+    nb_status st = path ? layer_bytes(x, l, &text, err) : no_memory(err);
+    if (st == NB_OK) st = nb_file_write_atomic(path, text.p ? text.p : "", text.n, err);
+    nb_buf_free(&text);
+    return st;
+}
+
+static const nb_layer *layer_of(const nb_export_job *x, const char *media)
+{
+    const nb_manifest *m = &x->blobs.manifest;
+    for (size_t i = 0; i < m->n_layers; i++)
+        if (nb_str_is(m->layers[i].media_type, media) && !m->layers[i].name.n) return &m->layers[i];
+    return NULL;
+}
+
+/* The parameters that were given at import, over generation_config.json. */
+static nb_status write_parameters(nb_export_job *x, const char *dir, const nb_layer *given, nb_error *err)
+{
+    const nb_layer *old = nb_manifest_find(&x->blobs.manifest, "generation_config.json");
+    nb_json *out = nb_json_new(x->arena, NB_JSON_OBJECT);
+    nb_json_doc d[2] = {{0}};
+    nb_buf text[2] = {{0}};
+    const nb_layer *l[2] = {old, given};
+    nb_status st = out ? NB_OK : no_memory(err);
+    for (int i = 0; i < 2 && st == NB_OK; i++) {
+        if (!l[i]) continue;
+        st = layer_bytes(x, l[i], &text[i], err);
+        if (st == NB_OK)
+            st = nb_json_parse(&d[i], text[i].p, text[i].n, i ? "parameters" : "generation_config.json", NULL, err);
+        for (uint32_t k = 0; st == NB_OK && nb_json_is(d[i].root, NB_JSON_OBJECT) && k < d[i].root->count; k++)
+            if (!nb_json_set(x->arena, out, d[i].root->keys[k], &d[i].root->items[k])) st = no_memory(err);
+    }
+    if (st == NB_OK) st = write_json(x, dir, "generation_config.json", out, err);
+    for (int i = 0; i < 2; i++) nb_json_free(&d[i]), nb_buf_free(&text[i]);
+    return st;
+}
+
+/* What the user gave at import, which has no name of its own. */
+static nb_status write_given(nb_export_job *x, const char *dir, nb_error *err)
+{
+    const nb_layer *template = layer_of(x, NB_MEDIA_TEMPLATE), *license = layer_of(x, NB_MEDIA_LICENSE),
+                   *parameters = layer_of(x, NB_MEDIA_PARAMS);
+    nb_status st = template ? write_layer(x, dir, NB_LIT("chat_template.jinja"), template, err) : NB_OK;
+    if (st == NB_OK && license) st = write_layer(x, dir, NB_LIT("LICENSE"), license, err);
+    if (st == NB_OK && parameters) st = write_parameters(x, dir, parameters, err);
+    if (layer_of(x, NB_MEDIA_SYSTEM)) nb_log(1, "the model's system message is left out: a checkpoint has no place for it");
+    if (layer_of(x, NB_MEDIA_MESSAGES)) nb_log(1, "the model's messages are left out: a checkpoint has no place for them");
+    return st;
+}
+
 /* Config files as they are stored, but for config.json and what described the source's own quantisation. */
 static nb_status write_configs(nb_export_job *x, const char *dir, nb_error *err)
 {
     nb_status st = write_json(x, dir, "config.json", x->out_config, err);
+    bool own_template = layer_of(x, NB_MEDIA_TEMPLATE) != NULL; /* it stands in place of all others */
     if (st == NB_OK && x->hf_quant) st = write_json(x, dir, "hf_quant_config.json", x->hf_quant, err);
     for (size_t i = 0; i < x->blobs.manifest.n_layers && st == NB_OK; i++) {
         const nb_layer *l = &x->blobs.manifest.layers[i];
@@ -394,18 +458,12 @@ static nb_status write_configs(nb_export_job *x, const char *dir, nb_error *err)
             l->name.p[0] == '.')
             continue;
         const char *slash = memchr(l->name.p, '/', l->name.n);
-        if (slash && !is_named_template(l->name)) continue;
+        if (slash && (own_template || !is_named_template(l->name))) continue;
         char *folder = slash ? nb_arena_printf(x->arena, "%s/%s", dir, NB_TEXT_ADDITIONAL) : NULL;
         if (slash && (st = folder ? nb_mkdirs(folder, err) : no_memory(err)) != NB_OK) break;
-        nb_buf text = {0}, from = {0};
-        char *path = nb_arena_printf(x->arena, "%s/%.*s", dir, NB_FMT_STR(l->name));
-        nb_blob_path(x->store, l->hex, &from);
-        st = path && nb_buf_cstr(&from) ? nb_file_read(&text, from.p, 256u << 20, err) : no_memory(err);
-        if (st == NB_OK) st = nb_file_write_atomic(path, text.p ? text.p : "", text.n, err);
-        nb_buf_free(&text);
-        nb_buf_free(&from);
+        st = write_layer(x, dir, l->name, l, err);
     }
-    return st;
+    return st == NB_OK ? write_given(x, dir, err) : st;
 }
 
 /* ---- the whole ---- */

@@ -84,6 +84,7 @@ typedef struct nb_network {
     const nb_chat_token *special_tokens; /* as templates see them */
     size_t n_special_tokens;
     nb_generation generation;
+    nb_str system, messages; /* given at import: a system message, and a JSON list; p NULL: none */
     nb_net_tensor *tensors;
     size_t n_tensors;      /* sorted by name */
     uint64_t parameters;   /* logical elements of all tensors */

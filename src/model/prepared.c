@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#define MAX_PARAMETERS (4u << 20)
+#define MAX_GIVEN (4u << 20)
 
 static nb_status no_memory(nb_error *err)
 {
@@ -93,25 +93,52 @@ static nb_status read_suppressed(nb_network *net, const nb_json *list, nb_error 
     return NB_OK;
 }
 
-/* What the user gave at import, a layer of its own kind. */
-static nb_status read_parameters(nb_network *net, nb_store *store, const nb_manifest *m, nb_error *err)
+/* What the user gave at import: the layer of a kind, in the arena. out->p NULL: there is none. */
+static nb_status read_given(nb_network *net, nb_store *store, const nb_manifest *m, const char *media, nb_str *out,
+                            nb_error *err)
 {
     const nb_layer *layer = NULL;
+    *out = (nb_str){0};
     for (size_t i = 0; i < m->n_layers && !layer; i++)
-        if (nb_str_is(m->layers[i].media_type, NB_MEDIA_PARAMS)) layer = &m->layers[i];
+        if (nb_str_is(m->layers[i].media_type, media)) layer = &m->layers[i];
     if (!layer) return NB_OK;
     nb_buf path = {0}, text = {0};
-    nb_json_doc own;
     nb_blob_path(store, layer->hex, &path);
     const char *p = nb_buf_cstr(&path);
-    nb_status s = p ? nb_file_read(&text, p, MAX_PARAMETERS, err) : no_memory(err);
-    if (s == NB_OK) s = nb_json_parse(&own, text.p, text.n, "parameters", NULL, err);
-    if (s == NB_OK) {
-        read_generation(&net->generation, own.root);
-        nb_json_free(&own);
-    }
+    nb_status s = p ? nb_file_read(&text, p, MAX_GIVEN, err) : no_memory(err);
+    if (s == NB_OK && !(out->p = nb_arena_dup(net->arena, text.p ? text.p : "", text.n))) s = no_memory(err);
+    out->n = text.n;
     nb_buf_free(&path);
     nb_buf_free(&text);
+    return s;
+}
+
+static nb_status read_parameters(nb_network *net, nb_str text, nb_error *err)
+{
+    nb_json_doc own;
+    if (!text.p) return NB_OK;
+    nb_status s = nb_json_parse(&own, text.p, text.n, "parameters", NULL, err);
+    if (s != NB_OK) return s;
+    read_generation(&net->generation, own.root);
+    nb_json_free(&own);
+    return NB_OK;
+}
+
+/* They are joined with a conversation's own, so they are kept as a list without white space around its entries. */
+static nb_status read_messages(nb_network *net, nb_error *err)
+{
+    nb_json_doc own = {0};
+    nb_buf compact = {0};
+    if (!net->messages.p) return NB_OK;
+    nb_status s = nb_json_parse(&own, net->messages.p, net->messages.n, "messages", NULL, err);
+    if (s == NB_OK && !nb_json_is(own.root, NB_JSON_ARRAY)) s = nb_fail(err, NB_E_INVALID, "messages: not a JSON list");
+    if (s == NB_OK) {
+        nb_json_write(&compact, own.root, NB_JSON_COMPACT);
+        net->messages = own.root->count ? nb_arena_str(net->arena, nb_buf_str(&compact)) : (nb_str){0};
+        if (compact.oom || (own.root->count && !net->messages.p)) s = no_memory(err);
+    }
+    nb_buf_free(&compact);
+    nb_json_free(&own);
     return s;
 }
 
@@ -122,7 +149,12 @@ static nb_status load_generation(nb_network *net, nb_store *store, const nb_mani
     if (s != NB_OK) return s;
     read_generation(&net->generation, doc);
     if ((s = read_suppressed(net, nb_json_get(doc, "suppress_tokens"), err)) != NB_OK) return s;
-    return read_parameters(net, store, m, err);
+    nb_str parameters;
+    s = read_given(net, store, m, NB_MEDIA_PARAMS, &parameters, err);
+    if (s == NB_OK) s = read_parameters(net, parameters, err);
+    if (s == NB_OK) s = read_given(net, store, m, NB_MEDIA_SYSTEM, &net->system, err);
+    if (s == NB_OK) s = read_given(net, store, m, NB_MEDIA_MESSAGES, &net->messages, err);
+    return s == NB_OK ? read_messages(net, err) : s;
 }
 
 /* ---- where a generation ends ---- */

@@ -77,6 +77,7 @@ typedef struct nb_manifest {
 #define NB_MEDIA_TEXT "application/vnd.ollama.image.text"
 #define NB_MEDIA_TEMPLATE "application/vnd.ollama.image.template"
 #define NB_MEDIA_SYSTEM "application/vnd.ollama.image.system"
+#define NB_MEDIA_MESSAGES "application/vnd.ollama.image.messages"
 #define NB_MEDIA_LICENSE "application/vnd.ollama.image.license"
 #define NB_MEDIA_PARAMS "application/vnd.ollama.image.params"
 

@@ -171,6 +171,65 @@ class Cli(harness.Case):
             self.assertIn(word, p.stderr.decode())
         self.assertEqual(len(p.stdout.splitlines()[0]) > 0, True)
 
+    def test_given_messages(self):
+        """A system message and messages that the model was imported with."""
+        src = checkpoint.copy(checkpoint.llama(), self.temp("given"), tokenizer=True)
+        files = {}
+        for name, text in (("system", "ab"), ("messages", '[ {"role":"user","content":"cd"},\n{"role":"assistant","content":"b"} ]')):
+            files[name] = self.temp(name)
+            with open(files[name], "w") as f:
+                f.write(text)
+        self.ok("create", "given", "--from", src, "--quiet", "--system", files["system"], "--messages", files["messages"])
+        self.ok("create", "plain", "--from", src, "--quiet")
+
+        def ids(model, prompt, *args):
+            return json.loads(self.ok("run", model, prompt, *args, "--json", "--temp", "0", "-n", "9", "--ignore-eos"))["ids"]
+
+        self.assertEqual(ids("given", "d"), ids("plain", "abcdbd"))
+        self.assertEqual(ids("given", "d", "--system", ""), ids("plain", "cdbd"))
+        self.assertEqual(ids("given", "d", "--system", "c"), ids("plain", "ccdbd"))
+        self.assertEqual(ids("given", "d", "--raw"), ids("plain", "d"))
+        v = json.loads(self.ok("show", "given", "--json"))
+        self.assertEqual((v["system"], [m["content"] for m in v["messages"]]), ("ab", ["cd", "b"]))
+        self.assertNotIn("system", json.loads(self.ok("show", "plain", "--json")))
+        self.assertIn("system        ab", self.ok("show", "given").decode())
+        self.ok("verify", "given", "--deep")
+        for bad in ("[]", "{}", "[1]", '[{"role":"user"}]', "[", ""):
+            with open(files["messages"], "w") as f:
+                f.write(bad)
+            self.assertIn("messages", self.run_nibble("create", "bad", "--from", src, "--quiet", "--messages", files["messages"]).stderr.decode())
+        for bad in (b"", b"a\xff", b"a\0b"):
+            with open(files["system"], "wb") as f:
+                f.write(bad)
+            self.assertIn("system", self.run_nibble("create", "bad", "--from", src, "--quiet", "--system", files["system"]).stderr.decode())
+        self.fails(3, "show", "bad")
+
+    def test_exported_texts(self):
+        """What was given at import goes out with the model where a checkpoint has a place for it."""
+        src = checkpoint.copy(checkpoint.llama(), self.temp("texts"), tokenizer=True)
+        os.makedirs(os.path.join(src, "additional_chat_templates"))
+        files = {"tmpl": "{{ 1 + 1 }}", "licence": "Do what you like.", "sys": "ab"}
+        for name, text in files.items():
+            with open(self.temp(name), "w") as f:
+                f.write(text)
+        with open(os.path.join(src, "additional_chat_templates", "rag.jinja"), "w") as f:
+            f.write("rag")
+        with open(os.path.join(src, "generation_config.json"), "w") as f:
+            json.dump({"temperature": 0.5, "top_k": 7}, f)
+        self.ok("create", "texts", "--from", src, "--quiet", "--template", self.temp("tmpl"), "--license", self.temp("licence"), "--system", self.temp("sys"), "--parameters", '{"temperature":0.25}')
+        out = self.temp("out")
+        p = self.run_nibble("export", "texts", out, "--as", "hub", "--quiet")
+        self.assertEqual(p.returncode, 0, p.stderr)
+        self.assertIn("system message", p.stderr.decode())
+
+        def text(name):
+            with open(os.path.join(out, name)) as f:
+                return f.read()
+
+        self.assertEqual((text("chat_template.jinja"), text("LICENSE")), (files["tmpl"], files["licence"]))
+        self.assertEqual(json.loads(text("generation_config.json")), {"temperature": 0.25, "top_k": 7})
+        self.assertFalse(os.path.exists(os.path.join(out, "additional_chat_templates")))
+
     def test_control_tokens(self):
         src = self.temp("src-control")
         checkpoint.copy(checkpoint.llama(), src, tokenizer=True)
