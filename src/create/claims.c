@@ -168,6 +168,34 @@ static void check_ignored(nb_job *j)
             first->from);
 }
 
+/* ---- ModelOpt's list of modules with an algorithm each ---- */
+
+/* One warning for each algorithm whose modules are something else, and one for those that are not quantised. */
+static void check_layers(nb_job *j)
+{
+    struct {
+        const nb_weight_src *first;
+        nb_str algorithm;
+        size_t n;
+    } found[NB_COUNT(algorithms) + 1] = {{0}};
+    const nb_json *layers = nb_quant_field(j, "quantized_layers");
+    for (size_t i = 0; nb_json_is(layers, NB_JSON_OBJECT) && i < j->n_weights; i++) {
+        const nb_weight_src *w = &j->weights[i];
+        nb_str algorithm;
+        if (!nb_json_str(nb_json_get(nb_module_entry(layers, nb_module_of(w->src_name)), "quant_algo"), &algorithm)) continue;
+        const claim *c = find_claim(algorithms, NB_COUNT(algorithms), algorithm);
+        if (w->quantized && (!c || fulfils(c, w))) continue;
+        size_t k = w->quantized ? (size_t)(c - algorithms) : NB_COUNT(algorithms);
+        if (!found[k].n++) found[k].first = w, found[k].algorithm = algorithm;
+    }
+    for (size_t k = 0; k < NB_COUNT(found); k++)
+        if (found[k].n)
+            nb_job_warn(j, found[k].first->src_name,
+                        "the config says quantized_layers.*.quant_algo %.*s of %zu modules, this one first, whose tensors "
+                        "are %s: the tensors win",
+                        NB_FMT_STR(found[k].algorithm), found[k].n, found[k].first->from);
+}
+
 void nb_claims_check(nb_job *j)
 {
     const nb_weight_src *first = NULL;
@@ -176,5 +204,6 @@ void nb_claims_check(nb_job *j)
     if (!first || j->src.gguf) return;
     check_field(j, first, "quant_method", methods, NB_COUNT(methods));
     check_field(j, first, "quant_algo", algorithms, NB_COUNT(algorithms));
+    check_layers(j);
     check_ignored(j);
 }

@@ -33,6 +33,10 @@ typedef struct nb_scheme_hit {
     bool ignored;            /* listed as not quantised */
 } nb_scheme_hit;
 nb_scheme_hit nb_scheme_of(const nb_job *j, nb_str base);
+/* Of a tensor's name the module's: without the last part, where that is one of a module's parameters. */
+nb_str nb_module_of(nb_str name);
+/* A module's entry in a map by names, also where those are of another version of its publisher's code; NULL: none. */
+const nb_json *nb_module_entry(const nb_json *map, nb_str base);
 /* Its weights object, or NULL. */
 const nb_json *nb_quant_group(const nb_job *j, nb_str base);
 /* What `dynamic` (gptqmodel) or `extra_config` (AutoRound) says of this module, or NULL; *off: not quantised. */

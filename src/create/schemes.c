@@ -303,6 +303,18 @@ const nb_json *nb_quant_group(const nb_job *j, nb_str base)
     return hit.scheme ? hit.scheme->weights : NULL;
 }
 
+const nb_json *nb_module_entry(const nb_json *map, nb_str base)
+{
+    names own;
+    if (!nb_json_is(map, NB_JSON_OBJECT) || !map->count) return NULL;
+    other_names(base, &own);
+    for (size_t i = 0; i < own.n; i++) {
+        const nb_json *v = nb_json_get_str(map, own.v[i]);
+        if (v) return v;
+    }
+    return NULL;
+}
+
 const nb_json *nb_quant_override(const nb_job *j, nb_str base, bool *off)
 {
     nb_schemes *s = j->schemes;
@@ -315,17 +327,12 @@ const nb_json *nb_quant_override(const nb_job *j, nb_str base, bool *off)
         *off = t->off;
         return t->off ? NULL : &s->overrides->items[t->group];
     }
-    for (size_t i = 0; i < own.n; i++) {
-        const nb_json *v = nb_json_get_str(s->extra, own.v[i]);
-        if (v) return v;
-    }
-    return NULL;
+    return nb_module_entry(s->extra, base);
 }
 
 /* ---- what the groups claim, against the tensors ---- */
 
-/* Of a tensor's name the module's: without the last part, where that is one of a module's parameters. */
-static nb_str module_of(nb_str name)
+nb_str nb_module_of(nb_str name)
 {
     static const char *const ends[] = {".weight", ".weight_packed", ".qweight", "_blocks"};
     for (size_t i = 0; i < NB_COUNT(ends); i++)
@@ -430,7 +437,7 @@ nb_status nb_schemes_check(nb_job *j, nb_error *err)
     memset(found, 0, s->n_groups * sizeof *found);
     for (size_t i = 0; i < j->n_weights && st == NB_OK; i++) {
         const nb_weight_src *w = &j->weights[i];
-        nb_scheme_hit hit = nb_scheme_of(j, module_of(w->src_name));
+        nb_scheme_hit hit = nb_scheme_of(j, nb_module_of(w->src_name));
         const fact *is = w->quantized ? fact_of(w) : NULL;
         finding *f = hit.scheme ? found[hit.scheme - s->groups] : NULL;
         if (hit.ignored || (w->quantized && !is)) continue; /* those that are ignored: nb_claims_check */

@@ -32,6 +32,13 @@ static void contradictions(void **state)
         {"{\"quant_method\":\"zap\"}", "quant_method zap (unknown)"},
         {"{\"quant_method\":\"modelopt\",\"quant_algo\":\"FP8\"}", "quant_algo FP8, the tensors are modelopt-nvfp4"},
         {"{\"quant_method\":\"modelopt\",\"quant_algo\":\"nvfp4\"}", NULL},
+        {"{\"quant_algo\":\"MIXED_PRECISION\",\"quantized_layers\":{\"l.0.q_proj\":{\"quant_algo\":\"NVFP4\",\"group_size\":16}}}", NULL},
+        {"{\"quant_algo\":\"MIXED_PRECISION\",\"quantized_layers\":{\"l.0.q_proj\":{\"quant_algo\":\"FP8\"},\"l.1.q_proj\":{\"quant_algo\":\"FP8\"}}}",
+         "quantized_layers.*.quant_algo FP8 of 1 modules, this one first, whose tensors are modelopt-nvfp4"},
+        {"{\"quantized_layers\":{\"model.l.0.q_proj\":{\"quant_algo\":\"W4A16_AWQ\"}}}", "quant_algo W4A16_AWQ of 1 modules"},
+        {"{\"quantized_layers\":{\"l.0.q_proj\":{\"quant_algo\":\"zap\"},\"q_proj\":{\"quant_algo\":\"FP8\"}}}", NULL},
+        {"{\"quantized_layers\":{\"l.0.q_proj\":{},\"x\":7}}", NULL},
+        {"{\"quantized_layers\":[1]}", NULL},
         {"{\"ignore\":[\"l.0.q_proj\"]}", "lists 1 modules as not quantised"},
         {"{\"exclude_modules\":[\"*q_p*\"]}", "lists 1 modules as not quantised"},
         {"{\"modules_to_not_convert\":[\"q_proj\"]}", "lists 1 modules as not quantised"},
@@ -49,6 +56,14 @@ static void contradictions(void **state)
         fx_free(x);
     }
     printf("covered: %zu configs\n", NB_COUNT(rows));
+    fx *x = fx_new(); /* a module that is listed, and is not quantised */
+    modelopt(x, "{\"quantized_layers\":{\"l.0.q_proj\":{\"quant_algo\":\"NVFP4\"},\"l.0.k_proj\":{\"quant_algo\":\"FP8\"}}}", 0.5f, 0x38);
+    fx_fill(x, "l.0.k_proj.weight", NB_DT_BF16, "4,32", 0x3f);
+    fx_save(x, "model.safetensors");
+    fx_ok(x, fx_create(x, "none"));
+    assert_int_equal(warnings_with(x, "quant_algo FP8 of 1 modules"), 1);
+    assert_int_equal(warnings_with(x, "the tensors win"), 1);
+    fx_free(x);
 }
 
 static void zero_multipliers(void **state)

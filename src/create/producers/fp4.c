@@ -131,7 +131,7 @@ static bool says_blocks32(const nb_job *j, nb_str base)
 {
     int64_t size;
     nb_str algo;
-    const nb_json *layer = nb_json_get_str(nb_quant_field(j, "quantized_layers"), base);
+    const nb_json *layer = nb_module_entry(nb_quant_field(j, "quantized_layers"), base);
     const nb_json *places[] = {nb_json_get(layer, "group_size"), nb_json_get(nb_quant_group(j, base), "group_size"),
                                nb_quant_field(j, "group_size")};
     if (nb_quant_is(j, "quant_algo", "W4A8_NVFP4_FP8")) return true;
