@@ -173,6 +173,7 @@ static const char *media_of(const char *name)
     if (n > 5 && !strcmp(name + n - 5, ".json")) return NB_MEDIA_JSON;
     for (size_t i = 0; i < NB_COUNT(texts); i++)
         if (!strcmp(name, texts[i])) return NB_MEDIA_TEXT;
+    if (nb_str_ends(nb_str_of(name), ".tiktoken") && name[0] != '.') return NB_MEDIA_TEXT;
     if (!strncmp(name, NB_TEXT_ADDITIONAL, sizeof NB_TEXT_ADDITIONAL - 1)) return NB_MEDIA_TEXT;
     return !strncmp(name, "LICENSE", 7) ? NB_MEDIA_LICENSE : NULL;
 }

@@ -29,7 +29,8 @@ static const char *const names[] = {"tokenizer.json",
                                     "chat_template.jinja",
                                     "chat_template.json",
                                     NULL};
-static const char jinja[] = ".jinja";
+static const char jinja[] = ".jinja", ranks[] = ".tiktoken"; /* ranks may have any name: qwen.tiktoken */
+enum { RANKS = 3 };
 
 const char *const *nb_text_file_names(void) { return names; }
 
@@ -40,7 +41,12 @@ static size_t place_of(nb_str name)
     return i;
 }
 
-bool nb_text_is_source(const char *name) { return place_of(nb_str_of(name)) < SOURCES; }
+static bool is_named_ranks(nb_str name) { return nb_str_ends(name, ranks) && name.n >= sizeof ranks; }
+
+bool nb_text_is_source(const char *name)
+{
+    return place_of(nb_str_of(name)) < SOURCES || is_named_ranks(nb_str_of(name));
+}
 
 static bool is_additional(nb_str name)
 {
@@ -82,8 +88,9 @@ nb_status nb_text_files_map(nb_text_files *f, nb_store *store, const nb_manifest
     for (size_t i = 0; i < m->n_layers && s == NB_OK; i++) {
         const nb_layer *l = &m->layers[i];
         size_t place = place_of(l->name);
-        if (!names[place] && !is_additional(l->name) && !nb_str_is(l->media_type, NB_MEDIA_TEMPLATE)) continue;
-        if (place < PARTS) nb_buf_printf(&key, "%.*s %s\n", NB_FMT_STR(l->name), l->hex);
+        bool named = is_named_ranks(l->name);
+        if (!names[place] && !named && !is_additional(l->name) && !nb_str_is(l->media_type, NB_MEDIA_TEMPLATE)) continue;
+        if (place < PARTS || named) nb_buf_printf(&key, "%.*s %s\n", NB_FMT_STR(l->name), l->hex);
         s = map_layer(f, store, l, err);
     }
     if (s == NB_OK && key.oom) s = no_memory(err);
@@ -123,16 +130,37 @@ static nb_status load_vocab(nb_tokenizer **out, nb_str vocab, const nb_json *con
     return s;
 }
 
+/* Qwen-VL and Qwen-Audio name the class of Qwen-1, and have tokens that it lacks. */
+static nb_status load_ranks(nb_tokenizer **out, nb_str text, const nb_json *config, const nb_text_file *f, size_t n,
+                            nb_error *err)
+{
+    static const char *const more[] = {"visual", "audio"};
+    nb_json_doc model;
+    nb_str class = {"", 0};
+    nb_json_str(nb_json_get(config, "tokenizer_class"), &class);
+    if (!nb_str_is(class, "QWenTokenizer")) return nb_tokenizer_from_ranks(out, text.p, text.n, config, err);
+    nb_status s = parse(&model, f, n, "config.json", err);
+    for (size_t i = 0; i < NB_COUNT(more) && s == NB_OK; i++)
+        if (nb_json_present(nb_json_get(model.root, more[i])))
+            s = nb_fail(err, NB_E_UNSUPPORTED,
+                        "config.json: '%s': which tokens such a model adds to those of QWenTokenizer is not known: "
+                        "tokenizer.json is needed",
+                        more[i]);
+    if (s == NB_OK) s = nb_tokenizer_from_ranks(out, text.p, text.n, config, err);
+    nb_json_free(&model);
+    return s;
+}
+
 static nb_status load(nb_tokenizer **out, size_t which, nb_str text, const nb_json *config, const nb_text_file *f, size_t n,
                       nb_error *err)
 {
     switch (which) {
     case 0: return nb_tokenizer_from_json(out, text.p, text.n, config, err);
     case 1: /* Llama 3 called its ranks so, too */
-        if (nb_tok_is_ranks(text.p, text.n)) return nb_tokenizer_from_ranks(out, text.p, text.n, config, err);
+        if (nb_tok_is_ranks(text.p, text.n)) return load_ranks(out, text, config, f, n, err);
         return nb_tokenizer_from_spm(out, text.p, text.n, config, err);
     case 2: return nb_tokenizer_from_gguf(out, text.p, text.n, err);
-    case 3: return nb_tokenizer_from_ranks(out, text.p, text.n, config, err);
+    case RANKS: return load_ranks(out, text, config, f, n, err);
     default: return load_vocab(out, text, config, f, n, err);
     }
 }
@@ -145,24 +173,44 @@ static bool names_file(const char *text)
     return false;
 }
 
+/* The file that the tokenizer is made of, NULL: none. */
+static nb_status find_source(const nb_text_file *f, size_t n, size_t *which, const nb_text_file **source, nb_error *err)
+{
+    *source = NULL;
+    for (*which = 0; *which < SOURCES; ++*which)
+        for (size_t i = 0; i < n; i++)
+            if (nb_str_is(f[i].name, names[*which])) {
+                *source = &f[i];
+                return NB_OK;
+            }
+    *which = RANKS;
+    for (size_t i = 0; i < n; i++) {
+        if (!is_named_ranks(f[i].name)) continue;
+        if (*source)
+            return nb_fail(err, NB_E_UNSUPPORTED, "%.*s and %.*s: which of them the tokenizer is made of is not known",
+                           NB_FMT_STR((*source)->name), NB_FMT_STR(f[i].name));
+        *source = &f[i];
+    }
+    return NB_OK;
+}
+
 nb_status nb_text_tokenizer(nb_tokenizer **out, const nb_text_file *f, size_t n, nb_error *err)
 {
-    nb_str text = {0};
-    size_t which = 0;
+    const nb_text_file *source;
+    size_t which;
     *out = NULL;
-    for (; which < SOURCES; which++)
-        if ((text = nb_text_file_find(f, n, names[which])).p) break;
-    if (!text.p) return NB_OK;
+    nb_status s = find_source(f, n, &which, &source, err);
+    if (s != NB_OK || !source) return s;
     nb_arena *a = nb_arena_new(0);
     nb_json_doc doc[3] = {{0}};
     static const char *const beside[] = {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"};
-    nb_status s = a ? NB_OK : no_memory(err);
+    s = a ? NB_OK : no_memory(err);
     for (int i = 0; i < 3 && s == NB_OK; i++)
         if (!i || !nb_json_get(doc[0].root, "added_tokens_decoder")) s = parse(&doc[i], f, n, beside[i], err);
     const nb_json *config = s == NB_OK ? nb_tok_config(doc[0].root, doc[1].root, doc[2].root, a) : NULL;
     if (s == NB_OK) {
-        s = load(out, which, text, config, f, n, err);
-        if (s != NB_OK && err && !names_file(err->text)) nb_error_prefix(err, "%s", names[which]);
+        s = load(out, which, source->bytes, config, f, n, err);
+        if (s != NB_OK && err && !names_file(err->text)) nb_error_prefix(err, "%.*s", NB_FMT_STR(source->name));
     }
     for (int i = 0; i < 3; i++) nb_json_free(&doc[i]);
     nb_arena_free(a);

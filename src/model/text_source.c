@@ -101,9 +101,10 @@ static nb_status add_file(folder *d, const char *name, const char *path, nb_erro
 
 static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
-char **nb_text_additional(const char *dir, nb_arena *a, size_t *n, nb_error *err)
+/* The files of a folder below dir ("" or ending in a slash) with this ending, sorted, the folder before their names. */
+static char **list_files(const char *dir, const char *below, const char *ending, nb_arena *a, size_t *n, nb_error *err)
 {
-    char **names = NB_NEW_N(a, char *, MAX_ADDITIONAL), *path = nb_arena_printf(a, "%s/" NB_TEXT_ADDITIONAL, dir);
+    char **names = NB_NEW_N(a, char *, MAX_ADDITIONAL), *path = nb_arena_printf(a, "%s/%s", dir, below);
     *n = 0;
     if (!names || !path) {
         no_memory(err);
@@ -111,19 +112,42 @@ char **nb_text_additional(const char *dir, nb_arena *a, size_t *n, nb_error *err
     }
     DIR *list = opendir(path);
     for (struct dirent *e; list && *n < MAX_ADDITIONAL && (e = readdir(list));) {
-        if (e->d_name[0] == '.' || !nb_str_ends(nb_str_of(e->d_name), ".jinja")) continue;
-        if ((names[*n] = nb_arena_printf(a, NB_TEXT_ADDITIONAL "%s", e->d_name))) (*n)++;
+        if (e->d_name[0] == '.' || !nb_str_ends(nb_str_of(e->d_name), ending)) continue;
+        if ((names[*n] = nb_arena_printf(a, "%s%s", below, e->d_name))) (*n)++;
     }
     if (list) closedir(list);
     if (*n) qsort(names, *n, sizeof *names, by_name);
     return names;
 }
 
+char **nb_text_additional(const char *dir, nb_arena *a, size_t *n, nb_error *err)
+{
+    return list_files(dir, NB_TEXT_ADDITIONAL, ".jinja", a, n, err);
+}
+
+static nb_status add_files(folder *d, char **names, size_t n, nb_error *err)
+{
+    nb_status s = names ? NB_OK : NB_E_NO_MEMORY;
+    for (size_t i = 0; s == NB_OK && i < n; i++) {
+        char *path = nb_arena_printf(d->a, "%s/%s", d->dir, names[i]);
+        s = path ? add_file(d, names[i], path, err) : no_memory(err);
+    }
+    return s;
+}
+
+/* Ranks under any name; tiktoken.model is among the fixed ones. */
+static nb_status add_ranks(folder *d, nb_error *err)
+{
+    size_t n;
+    char **names = list_files(d->dir, "", ".tiktoken", d->a, &n, err);
+    return add_files(d, names, n, err);
+}
+
 /* Files of the folder that belong to the text side; skip: sources of a tokenizer are passed over. */
 static nb_status read_folder(folder *d, bool skip, nb_error *err)
 {
     const char *const *names = nb_text_file_names();
-    nb_status s = NB_OK;
+    nb_status s = skip ? NB_OK : add_ranks(d, err);
     for (; *names && s == NB_OK; names++) {
         char *path = nb_arena_printf(d->a, "%s/%s", d->dir, *names);
         if (!path) return no_memory(err);
@@ -131,12 +155,7 @@ static nb_status read_folder(folder *d, bool skip, nb_error *err)
     }
     size_t n = 0;
     char **more = s == NB_OK ? nb_text_additional(d->dir, d->a, &n, err) : NULL;
-    if (s == NB_OK && !more) return NB_E_NO_MEMORY;
-    for (size_t i = 0; s == NB_OK && i < n; i++) {
-        char *path = nb_arena_printf(d->a, "%s/%s", d->dir, more[i]);
-        s = path ? add_file(d, more[i], path, err) : no_memory(err);
-    }
-    return s;
+    return s == NB_OK ? add_files(d, more, n, err) : s;
 }
 
 /* The name under which a single file is read: its own if it is one of ours, else by its ending. */
@@ -145,7 +164,6 @@ static const char *known_name(const char *base)
     nb_str name = nb_str_of(base);
     if (nb_text_is_source(base)) return base;
     if (nb_str_ends(name, ".model")) return "tokenizer.model";
-    if (nb_str_ends(name, ".tiktoken")) return "tiktoken.model";
     return nb_str_ends(name, ".json") ? "tokenizer.json" : NULL;
 }
 

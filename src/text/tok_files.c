@@ -15,6 +15,7 @@ typedef struct family {
     const char *defaults[NB_SPECIAL_COUNT]; /* special tokens where the config names none */
 } family;
 #define END "<|endoftext|>"
+#define QWEN_1 "QWenTokenizer"
 
 static const family vocab_families[] = {
     {"GPT2Tokenizer", NULL, false, {[NB_SPECIAL_BOS] = END, [NB_SPECIAL_EOS] = END, [NB_SPECIAL_UNK] = END}},
@@ -30,6 +31,7 @@ static const family rank_families[] = {
     {"LlamaTokenizer", "LLAMA3", false, {NULL}},
     {"ChatGLM4Tokenizer", "LLAMA3", false, {NULL}},
     {"TikTokenTokenizer", "KIMI", false, {NULL}},
+    {QWEN_1, "QWEN2", true, {NULL}},
 };
 
 /* Classes of models that give none in tokenizer_config.json. */
@@ -403,6 +405,24 @@ static nb_status put_reserved(writer *w, nb_error *err)
     return st || ok ? st : nb_fail(err, NB_E_NO_MEMORY, "tokenizer: out of memory");
 }
 
+/* Qwen-1's code has its special tokens and their ids; no file says them. */
+static nb_status put_qwen(writer *w, nb_error *err)
+{
+    enum { FIRST = 151643, NUMBERED = 205 };
+    static const char *const named[] = {END, "<|im_start|>", "<|im_end|>"};
+    char text[32];
+    bool ok = true;
+    if (strcmp(w->f->class, QWEN_1) != 0) return NB_OK;
+    if (w->count != FIRST)
+        return nb_fail(err, NB_E_UNSUPPORTED, "%u tokens; tokenizer_class '" QWEN_1 "' has %d, and its special ones behind them", w->count, FIRST);
+    for (size_t i = 0; i < NB_COUNT(named) && ok; i++) ok = put_added(w, nb_str_of(named[i]), NB_AF_SPECIAL);
+    for (int i = 0; i < NUMBERED && ok; i++) {
+        snprintf(text, sizeof text, "<|extra_%d|>", i);
+        ok = put_added(w, nb_str_of(text), NB_AF_SPECIAL);
+    }
+    return ok ? NB_OK : nb_fail(err, NB_E_NO_MEMORY, "tokenizer: out of memory");
+}
+
 static nb_status write_ranks(writer *w, const ranks *r, nb_error *err)
 {
     nb_buf text = {0};
@@ -412,7 +432,8 @@ static nb_status write_ranks(writer *w, const ranks *r, nb_error *err)
         spell(&text, r->v[i].bytes);
         ok = !text.oom && note(w, nb_buf_str(&text), r->v[i].id);
     }
-    nb_status st = ok ? put_reserved(w, err) : NB_OK;
+    nb_status st = ok ? put_qwen(w, err) : NB_OK;
+    if (ok && !st) st = put_reserved(w, err);
     if (ok && !st) st = put_extras(w, err);
     if (ok && !st) {
         put_pipeline(w);

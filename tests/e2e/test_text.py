@@ -2,6 +2,7 @@
 """The text side of a checkpoint by way of the commands: named templates, special tokens, --vars, tokenizers from files, warnings."""
 import base64
 import json
+import lzma
 import math
 import os
 import struct
@@ -183,7 +184,8 @@ class Text(harness.Case):
         gpt2 = {"chat_template": checkpoint.TEMPLATE, "tokenizer_class": "GPT2Tokenizer"}
         plain = {"chat_template": checkpoint.TEMPLATE, "added_tokens_decoder": {"14": {"content": "<x>", "special": True}}}
         for name, files, extra in (("vocab", dict(vocab, **{"tokenizer_config.json": gpt2}), 13), ("ranks", {"tokenizer.json": None, "tiktoken.model": ranks, "tokenizer_config.json": plain}, 14),
-                                   ("misnamed", {"tokenizer.json": None, "tokenizer.model": ranks, "tokenizer_config.json": plain}, 14)):
+                                   ("misnamed", {"tokenizer.json": None, "tokenizer.model": ranks, "tokenizer_config.json": plain}, 14),
+                                   ("renamed", {"tokenizer.json": None, "own.tiktoken": ranks, "tokenizer_config.json": plain}, 14)):
             with self.subTest(name):
                 src, report = self.create(name, files)
                 self.assertEqual(report["warnings"], [])
@@ -195,6 +197,35 @@ class Text(harness.Case):
         far = {"added_tokens_decoder": {"888888": {"content": "<x>", "special": True}}}
         _, report = self.create("far", {"tokenizer.json": None, "tiktoken.model": ranks, "tokenizer_config.json": far})
         self.assertIn("id 888888 lies 888875 behind the last rank", report["warnings"][0]["text"])
+
+    def test_qwen_1(self):
+        """Ranks under a name of their own, and special tokens that stand in no file. Qwen3 has the same ranks."""
+        packed = os.path.join(harness.DATA, "tokenizers/qwen3/tokenizer.json.xz")
+        if not os.path.exists(packed):
+            self.skipTest("no test data")
+        with lzma.open(packed, "rt", encoding="utf-8") as f:
+            qwen3 = json.load(f)
+        vocab = qwen3["model"]["vocab"]
+        printable = [b for b in range(256) if 33 <= b < 127 or 161 <= b < 173 or b > 173]
+        byte = dict(zip(map(chr, printable), printable))
+        byte.update((chr(256 + i), b) for i, b in enumerate(b for b in range(256) if b not in printable))
+        lines = ["%s %d\n" % (base64.b64encode(bytes(map(byte.get, t))).decode(), i) for t, i in vocab.items()]
+        src, report = self.create("qwen1", {"tokenizer.json": None, "qwen.tiktoken": "".join(lines), "tokenizer_config.json": {"tokenizer_class": "QWenTokenizer"}})
+        self.assertEqual(report["warnings"], [])
+        text = "Hello, <|im_start|>user's 12\u212b<|extra_204|><|extra_205|>"
+        plain = write(self.temp("plain.json"), dict(qwen3, added_tokens=[]))
+        parts = [self.ok("tokenize", plain, t, "--ids") for t in ("Hello, ", "user's 12\u00c5", "<|extra_205|>")]
+        ids = parts[0] + b"151644 " + parts[1] + b"151850 " + parts[2]
+        for where in ("qwen1", src, os.path.join(src, "qwen.tiktoken")):
+            self.assertEqual(self.ok("tokenize", where, text, "--ids").split(), ids.split())
+        write(os.path.join(src, "a.tiktoken"), lines[0])
+        self.assertIn("a.tiktoken and qwen.tiktoken", self.fails(6, "tokenize", src, "ab"))
+        os.remove(os.path.join(src, "a.tiktoken"))
+        write(os.path.join(src, "config.json"), {"visual": {}})
+        self.assertIn("config.json: 'visual'", self.fails(6, "tokenize", src, "ab"))
+        write(os.path.join(src, "qwen.tiktoken"), lines[0])
+        os.remove(os.path.join(src, "config.json"))
+        self.assertIn("qwen.tiktoken: 1 tokens", self.fails(6, "tokenize", src, "ab"))
 
     def test_unusable(self):
         """create names the file and what is wrong with it; ids still run, and text says why it cannot."""
