@@ -35,11 +35,21 @@ enum {
     NB_JSON_LONE_SURROGATES = 8, /* \ud800 alone becomes U+FFFD and is counted; else an error with its offset */
 };
 
+/* An array that is not kept: its members are handed over one by one as they are read, and the document has it empty. For
+ * lists so long that their nodes would cost more than the reading. */
+typedef struct nb_json_stream {
+    const char *path;          /* keys from the root, "a.b" */
+    void (*begin)(void *user); /* an array begins; once more where the same key comes twice: what came before does not count */
+    void (*member)(void *user, const nb_json *v); /* v, and what it holds if it is an array, live as long as the call; texts stay */
+    void *user;
+} nb_json_stream;
+
 typedef struct nb_json_limits {
     uint32_t depth;       /* 0: 64 */
     uint64_t max_bytes;   /* 0: 256 MiB; source size */
     uint64_t max_string;  /* 0: 16 MiB */
     uint32_t flags;
+    const nb_json_stream *stream; /* NULL: none */
 } nb_json_limits;
 
 typedef struct nb_json_doc {

@@ -10,6 +10,7 @@
 
 typedef struct frame {
     uint8_t type;
+    bool streamed; /* an array whose members are handed over */
     uint32_t off; /* of the bracket */
     size_t first, first_key;
 } frame;
@@ -27,6 +28,8 @@ typedef struct parser {
     nb_str *keys; /* stack of the open objects' keys */
     size_t n_keys, cap_keys;
     frame *frames; /* max_depth of them, malloc */
+    const nb_json_stream *stream;
+    uint32_t stream_depth; /* keys of its path */
 } parser;
 
 /* ---- errors ---- */
@@ -405,25 +408,44 @@ static bool settle_object(parser *s, nb_json *v)
     return true;
 }
 
+/* Does the value that begins here stand where the stream's path says? */
+static bool is_streamed(const parser *s)
+{
+    if (!s->stream || s->depth != s->stream_depth) return false;
+    const char *at = s->stream->path;
+    for (uint32_t i = 0; i < s->depth; i++) {
+        if (s->frames[i].type != NB_JSON_OBJECT) return false;
+        nb_str k = s->keys[(i + 1 < s->depth ? s->frames[i + 1].first_key : s->n_keys) - 1];
+        size_t n = strcspn(at, ".");
+        if (!nb_str_eq(k, (nb_str){at, n})) return false;
+        at += n + (at[n] == '.');
+    }
+    return true;
+}
+
 static bool open_container(parser *s)
 {
     if (s->depth == s->max_depth) return bad_at(s, s->p, "nested too deeply");
-    s->frames[s->depth++] = (frame){.type = *s->p == '{' ? NB_JSON_OBJECT : NB_JSON_ARRAY,
-                                    .off = (uint32_t)(s->p - s->begin),
-                                    .first = s->n_vals,
-                                    .first_key = s->n_keys};
+    frame f = {.type = *s->p == '{' ? NB_JSON_OBJECT : NB_JSON_ARRAY,
+               .off = (uint32_t)(s->p - s->begin),
+               .first = s->n_vals,
+               .first_key = s->n_keys};
+    f.streamed = f.type == NB_JSON_ARRAY && is_streamed(s);
+    if (f.streamed) s->stream->begin(s->stream->user);
+    s->frames[s->depth++] = f;
     s->p++;
     return true;
 }
 
-/* s->p is behind the closing bracket. */
+/* s->p is behind the closing bracket. What an array holds that is about to be handed over stays on the stack. */
 static bool close_container(parser *s)
 {
     frame f = s->frames[--s->depth];
     size_t n = s->n_vals - f.first;
+    bool stays = f.type == NB_JSON_ARRAY && s->depth && s->frames[s->depth - 1].streamed;
     nb_json v = {
         .type = f.type, .count = (uint32_t)n, .src_off = f.off, .src_len = (uint32_t)(s->p - s->begin) - f.off};
-    if (n) {
+    if (n && !stays) {
         v.items = NB_NEW_N(s->doc->arena, nb_json, n);
         if (!v.items) return no_memory(s);
         memcpy(v.items, s->vals + f.first, n * sizeof *v.items);
@@ -434,11 +456,12 @@ static bool close_container(parser *s)
             if (!settle_object(s, &v)) return false;
         }
     }
-    s->n_vals = f.first;
+    if (!stays) s->n_vals = f.first;
     s->n_keys = f.first_key;
     nb_json *slot = push(s);
     if (!slot) return false;
     *slot = v;
+    if (stays && n) slot->items = s->vals + f.first;
     return true;
 }
 
@@ -448,6 +471,10 @@ static bool next_member(parser *s)
     while (s->depth) {
         const frame *f = &s->frames[s->depth - 1];
         bool object = f->type == NB_JSON_OBJECT;
+        if (f->streamed) {
+            s->stream->member(s->stream->user, &s->vals[s->n_vals - 1]);
+            s->n_vals = f->first;
+        }
         skip_space(s);
         char c = s->p < s->end ? *s->p : '\0';
         if (c == ',') {
@@ -495,7 +522,11 @@ nb_status nb_json_parse(nb_json_doc *doc, const char *text, size_t n, const char
     static const nb_json_limits none;
     if (!limits) limits = &none;
     *doc = (nb_json_doc){0};
-    parser s = {.doc = doc, .what = what ? what : "JSON", .err = err, .flags = limits->flags};
+    parser s = {.doc = doc, .what = what ? what : "JSON", .err = err, .flags = limits->flags, .stream = limits->stream};
+    if (s.stream) {
+        s.stream_depth = 1;
+        for (const char *c = s.stream->path; *c; c++) s.stream_depth += *c == '.';
+    }
     s.max_depth = limits->depth ? limits->depth : 64;
     if (s.max_depth > NB_JSON_MAX_DEPTH) s.max_depth = NB_JSON_MAX_DEPTH;
     s.max_string = limits->max_string ? limits->max_string : 16u << 20;

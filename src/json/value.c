@@ -156,9 +156,23 @@ static bool magnitude(const decimal *d, uint64_t *out)
     return true;
 }
 
+/* Digits alone, as most numbers are: no need to take them apart. */
+static bool plain_digits(nb_str s, uint64_t *out)
+{
+    uint64_t m = 0;
+    if (s.n == 0 || s.n > 19) return false;
+    for (size_t i = 0; i < s.n; i++) {
+        if (s.p[i] < '0' || s.p[i] > '9') return false;
+        m = m * 10 + (uint64_t)(s.p[i] - '0');
+    }
+    *out = m;
+    return true;
+}
+
 bool nb_json_u64(const nb_json *v, uint64_t *out)
 {
     if (!nb_json_is(v, NB_JSON_NUMBER)) return false;
+    if (plain_digits(v->text, out)) return true;
     decimal d;
     uint64_t m;
     take_apart(v->text, &d);

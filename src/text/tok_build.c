@@ -202,15 +202,14 @@ static nb_status lay_tokens(nb_tok_build *b, layout *l, nb_error *err)
     return NB_OK;
 }
 
-/* Does every pair have a higher rank than all merges that make one of its parts? */
-static bool merges_rise(const nb_tok_build *b, const nb_tok_merge *m, uint32_t slots)
+/* Does every pair have a higher rank than all merges that make one of its parts? Ranks ascend. */
+static bool merges_rise(const nb_tok_build *b)
 {
     uint32_t *made = NB_NEW_N(b->arena, uint32_t, b->meta.ids); /* by id: highest rank of the merges that make it, + 1 */
     bool rise = made != NULL;
-    for (uint32_t i = 0; i < slots && made; i++)
-        if (m[i].left != NB_TOK_NONE && m[i].rank >= made[m[i].id]) made[m[i].id] = m[i].rank + 1;
-    for (uint32_t i = 0; i < slots && made; i++)
-        rise &= m[i].left == NB_TOK_NONE || (m[i].rank >= made[m[i].left] && m[i].rank >= made[m[i].right]);
+    for (uint32_t i = 0; i < b->merge_n && made; i++) made[b->merge[i].id] = b->merge[i].rank + 1;
+    for (uint32_t i = 0; i < b->merge_n && made; i++)
+        rise &= b->merge[i].rank >= made[b->merge[i].left] && b->merge[i].rank >= made[b->merge[i].right];
     return rise;
 }
 
@@ -233,7 +232,7 @@ static nb_status lay_merges(nb_tok_build *b, layout *l, nb_error *err)
     }
     b->meta.merge_slots = slots;
     b->meta.ranks = b->merge[b->merge_n - 1].rank + 1; /* they ascend, and may leave some out */
-    b->meta.merges_rise = merges_rise(b, m, slots);
+    b->meta.merges_rise = merges_rise(b);
     place(l, NB_TS_MERGES, m, (uint64_t)slots * sizeof *m);
     return NB_OK;
 }

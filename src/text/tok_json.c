@@ -45,6 +45,28 @@ static nb_status read_vocab(nb_tok_build *b, const nb_json *vocab, nb_error *err
     return st ? st : nb_tok_build_vocab(b, err);
 }
 
+/* ---- merges: read without a node for each part, since these are most of the file ---- */
+
+typedef struct pair {
+    const char *left, *right; /* in the file or in the document's arena */
+    uint32_t left_n, right_n, entry;
+} pair;
+
+typedef struct merges {
+    nb_arena *arena;
+    pair *v;
+    size_t n, cap;
+    uint32_t entries;
+    nb_error err; /* what is wrong with the first bad entry */
+} merges;
+
+static void begin_merges(void *user)
+{
+    merges *m = user;
+    m->n = m->entries = 0;
+    m->err.status = NB_OK;
+}
+
 /* The two halves of a merge: "a b" or ["a", "b"]. */
 static nb_status halves(const nb_json *v, uint32_t i, nb_str *a, nb_str *c, nb_error *err)
 {
@@ -57,6 +79,18 @@ static nb_status halves(const nb_json *v, uint32_t i, nb_str *a, nb_str *c, nb_e
     }
     if (nb_json_is(v, NB_JSON_ARRAY) && v->count == 2 && nb_json_str(&v->items[0], a) && nb_json_str(&v->items[1], c)) return NB_OK;
     return nb_fail(err, NB_E_INVALID, "model.merges: entry %u must be a string or two strings", i);
+}
+
+static void add_merge(void *user, const nb_json *v)
+{
+    merges *m = user;
+    nb_str a, c;
+    uint32_t i = m->entries++;
+    if (m->err.status || (nb_json_is(v, NB_JSON_STRING) && nb_str_starts(v->text, "#version"))) return;
+    if (m->n == NB_TOK_MAX_IDS) nb_fail(&m->err, NB_E_INVALID, "model.merges: more than %u entries", (unsigned)NB_TOK_MAX_IDS);
+    else if (halves(v, i, &a, &c, &m->err)) return;
+    else if (!nb_arena_grow(m->arena, &m->v, m->n, &m->cap, sizeof *m->v, 1024)) nb_fail(&m->err, NB_E_NO_MEMORY, "tokenizer: out of memory");
+    else m->v[m->n++] = (pair){a.p, c.p, (uint32_t)a.n, (uint32_t)c.n, i};
 }
 
 /* Look-ups go in batches, so that the cache misses of one batch overlap: hashes and prefetch first. */
@@ -108,25 +142,24 @@ static nb_status resolve(nb_tok_build *b, batch *q, nb_error *err)
     return NB_OK;
 }
 
-static nb_status read_merges(nb_tok_build *b, const nb_json *merges, nb_error *err)
+static nb_status read_merges(nb_tok_build *b, const nb_json *list, const merges *m, nb_error *err)
 {
     batch q = {.n = 0};
     nb_status st = NB_OK;
-    if (!nb_json_is(merges, NB_JSON_ARRAY)) return nb_fail(err, NB_E_INVALID, "model.merges must be a list");
-    if (merges->count > NB_TOK_MAX_IDS) return nb_fail(err, NB_E_INVALID, "model.merges: %u entries are too many", merges->count);
-    b->merge = NB_NEW_N(b->arena, nb_tok_merge, merges->count);
+    if (!nb_json_is(list, NB_JSON_ARRAY)) return nb_fail(err, NB_E_INVALID, "model.merges must be a list");
+    if (m->err.status) return nb_fail(err, m->err.status, "%s", m->err.text);
+    b->merge = NB_NEW_N(b->arena, nb_tok_merge, m->n);
     if (!b->merge) return nb_fail(err, NB_E_NO_MEMORY, "tokenizer: out of memory");
-    for (uint32_t i = 0; i < merges->count && !st; i++) {
-        const nb_json *v = &merges->items[i];
-        if (nb_json_is(v, NB_JSON_STRING) && nb_str_starts(v->text, "#version")) continue;
-        st = halves(v, i, &q.left[q.n], &q.right[q.n], err);
-        q.line[q.n++] = i;
-        if (!st && q.n == BATCH) st = resolve(b, &q, err);
+    for (size_t i = 0; i < m->n && !st; i++) {
+        const pair *x = &m->v[i];
+        q.left[q.n] = (nb_str){x->left, x->left_n}, q.right[q.n] = (nb_str){x->right, x->right_n};
+        q.line[q.n++] = x->entry;
+        if (q.n == BATCH) st = resolve(b, &q, err);
     }
     return st ? st : resolve(b, &q, err);
 }
 
-static nb_status read_bpe(nb_tok_build *b, const nb_json *m, nb_error *err)
+static nb_status read_bpe(nb_tok_build *b, const nb_json *m, const merges *list, nb_error *err)
 {
     double dropout = 0;
     nb_status st = read_vocab(b, nb_json_get(m, "vocab"), err);
@@ -142,7 +175,7 @@ static nb_status read_bpe(nb_tok_build *b, const nb_json *m, nb_error *err)
     b->meta.ignore_merges &= !b->meta.no_merges;
     nb_str unk = text(m, "unk_token");
     if (unk.p) b->meta.unk = nb_tok_build_find(b, unk);
-    return read_merges(b, nb_json_get(m, "merges"), err);
+    return read_merges(b, nb_json_get(m, "merges"), list, err);
 }
 
 /* [["piece", score], ...]; the id is the place. */
@@ -187,7 +220,7 @@ static nb_status read_words(nb_tok_build *b, const nb_json *m, bool wordpiece, n
     return NB_OK;
 }
 
-static nb_status read_model(nb_tok_build *b, const nb_json *m, nb_error *err)
+static nb_status read_model(nb_tok_build *b, const nb_json *m, const merges *list, nb_error *err)
 {
     if (!nb_json_is(m, NB_JSON_OBJECT)) return nb_fail(err, NB_E_INVALID, "tokenizer.json: 'model' is missing");
     nb_str type = text(m, "type");
@@ -196,7 +229,7 @@ static nb_status read_model(nb_tok_build *b, const nb_json *m, nb_error *err)
         else if (nb_json_is(nb_json_get(m, "vocab"), NB_JSON_ARRAY)) type = NB_LIT("Unigram");
         else type = nb_json_get(m, "continuing_subword_prefix") ? NB_LIT("WordPiece") : NB_LIT("WordLevel");
     }
-    if (nb_str_is(type, "BPE")) return read_bpe(b, m, err);
+    if (nb_str_is(type, "BPE")) return read_bpe(b, m, list, err);
     if (nb_str_is(type, "Unigram")) return read_unigram(b, m, err);
     if (nb_str_is(type, "WordPiece") || nb_str_is(type, "WordLevel")) return read_words(b, m, nb_str_is(type, "WordPiece"), err);
     return nb_fail(err, NB_E_UNSUPPORTED, "model: unknown type '%.*s'", NB_FMT_STR(type));
@@ -240,8 +273,10 @@ nb_status nb_tokenizer_from_json(nb_tokenizer **out, const char *p, size_t n, co
     *out = NULL;
     nb_status st = nb_tok_build_init(&b, err);
     if (st) return st;
-    if ((st = nb_json_parse(&doc, p, n, "tokenizer.json", NULL, err))) goto end;
-    if ((st = read_model(&b, nb_json_get(doc.root, "model"), err))) goto end;
+    merges list = {.arena = b.arena};
+    const nb_json_stream stream = {"model.merges", begin_merges, add_merge, &list};
+    if ((st = nb_json_parse(&doc, p, n, "tokenizer.json", &(nb_json_limits){.stream = &stream}, err))) goto end;
+    if ((st = read_model(&b, nb_json_get(doc.root, "model"), &list, err))) goto end;
     if ((st = read_added(&b, nb_json_get(doc.root, "added_tokens"), err))) goto end;
     if ((st = nb_tok_extras_add(&b, config, err))) goto end;
     if ((st = nb_tok_json_normalizer(&b, nb_json_get(doc.root, "normalizer"), 0, err))) goto end;

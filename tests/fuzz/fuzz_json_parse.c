@@ -30,6 +30,33 @@ static void visit(const nb_json *v, const nb_json_doc *d)
     }
 }
 
+static void begin(void *user) { ((nb_buf *)user)->n = 0; }
+static void member(void *user, const nb_json *v)
+{
+    nb_buf *b = user;
+    nb_buf_add_char(b, b->n ? ',' : '[');
+    nb_json_write(b, v, NB_JSON_COMPACT);
+}
+
+/* An array that is handed over has the members that it has as a value. */
+static void stream(const char *text, size_t n, nb_json_limits limits, const nb_json_doc *whole, const char *path, const nb_json *v)
+{
+    nb_buf got = {0}, want = {0};
+    nb_json_doc d;
+    nb_error e;
+    nb_json_stream s = {path, begin, member, &got};
+    limits.stream = &s;
+    check(nb_json_parse(&d, text, n, "streamed", &limits, &e) == NB_OK && d.duplicate_keys == whole->duplicate_keys);
+    if (nb_json_is(v, NB_JSON_ARRAY)) {
+        nb_json_write(&want, v, NB_JSON_COMPACT);
+        nb_buf_add_cstr(&got, got.n ? "]" : "[]");
+        check(nb_str_eq(nb_buf_str(&got), nb_buf_str(&want)));
+    }
+    nb_buf_free(&got);
+    nb_buf_free(&want);
+    nb_json_free(&d);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     if (n == 0) return 0;
@@ -38,6 +65,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     nb_error e;
     if (nb_json_parse(&d, (const char *)data + 1, n - 1, "input", &limits, &e)) return 0;
     visit(d.root, &d);
+    stream((const char *)data + 1, n - 1, limits, &d, "a", nb_json_get(d.root, "a"));
+    stream((const char *)data + 1, n - 1, limits, &d, "a.b", nb_json_path(d.root, "a.b"));
     static const int style[] = {NB_JSON_COMPACT, NB_JSON_PRETTY, NB_JSON_ASCII, NB_JSON_PRETTY | NB_JSON_ASCII};
     nb_buf first = {0};
     nb_json_write(&first, d.root, NB_JSON_COMPACT);

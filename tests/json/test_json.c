@@ -257,6 +257,67 @@ static void duplicate_keys(void **state)
     nb_buf_free(&b);
 }
 
+/* ---- arrays that are handed over ---- */
+
+static void note_begin(void *user) { ((nb_buf *)user)->n = 0; }
+static void note_member(void *user, const nb_json *v)
+{
+    nb_json_write(user, v, NB_JSON_COMPACT);
+    nb_buf_add_char(user, ' ');
+}
+
+static void a_streamed_array_is_handed_over(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *text, *members, *rest;
+    } row[] = {
+        {"a.b", "{\"a\":{\"x\":[1],\"b\":[1,\"s\",[2,[3],{\"a\":{\"b\":[4]}}],[],{},{\"k\":[5,6]}]},\"b\":[7]}",
+         "1 \"s\" [2,[3],{\"a\":{\"b\":[4]}}] [] {} {\"k\":[5,6]} ", "{\"a\":{\"x\":[1],\"b\":[]},\"b\":[7]}"},
+        {"a", "{\"a\":[1,2],\"a\":[[\"\\u0061\",\"b\"]]}", "[\"a\",\"b\"] ", "{\"a\":[]}"}, /* the later counts */
+        {"a", "{\"a\":[1],\"a\":2}", "1 ", "{\"a\":2}"},
+        {"a", "{\"a\":[[[],[]],[]]}", "[[],[]] [] ", "{\"a\":[]}"},
+        {"a.b", "{\"a\":[{\"b\":[1]}],\"a.b\":[2],\"ab\":{\"b\":[3]}}", "", "{\"a\":[{\"b\":[1]}],\"a.b\":[2],\"ab\":{\"b\":[3]}}"},
+        {"a", "{\"a\":{\"b\":[1]},\"b\":{\"a\":[2]}}", "", "{\"a\":{\"b\":[1]},\"b\":{\"a\":[2]}}"},
+        {"a", "[1]", "", "[1]"},
+    };
+    for (size_t i = 0; i < NB_COUNT(row); i++) {
+        nb_buf members = {0}, rest = {0};
+        nb_json_doc d;
+        nb_error e;
+        nb_json_stream stream = {row[i].path, note_begin, note_member, &members};
+        assert_int_equal(nb_json_parse(&d, row[i].text, strlen(row[i].text), "x", &(nb_json_limits){.stream = &stream}, &e), NB_OK);
+        nb_json_write(&rest, d.root, NB_JSON_COMPACT);
+        assert_string_equal(members.n ? nb_buf_cstr(&members) : "", row[i].members);
+        assert_string_equal(nb_buf_cstr(&rest), row[i].rest);
+        nb_buf_free(&members), nb_buf_free(&rest);
+        nb_json_free(&d);
+    }
+}
+
+/* The stack on which they wait grows meanwhile. */
+static void a_streamed_array_may_be_long(void **state)
+{
+    (void)state;
+    nb_buf b = {0}, members = {0}, want = {0};
+    nb_json_doc d;
+    nb_error e;
+    nb_buf_add_cstr(&b, "{\"a\":[");
+    for (int i = 1; i < 300; i++) {
+        size_t from = b.n;
+        nb_buf_add_cstr(&b, "[");
+        for (int k = 0; k < i; k++) nb_buf_printf(&b, "%s%d", k ? "," : "", k);
+        nb_buf_add_cstr(&b, "]");
+        nb_buf_printf(&want, "%.*s ", (int)(b.n - from), b.p + from);
+        nb_buf_add_cstr(&b, i < 299 ? "," : "]}");
+    }
+    nb_json_stream stream = {"a", note_begin, note_member, &members};
+    assert_int_equal(nb_json_parse(&d, b.p, b.n, "x", &(nb_json_limits){.stream = &stream}, &e), NB_OK);
+    assert_true(nb_str_eq(nb_buf_str(&members), nb_buf_str(&want)));
+    nb_buf_free(&b), nb_buf_free(&members), nb_buf_free(&want);
+    nb_json_free(&d);
+}
+
 /* ---- look-ups and spans ---- */
 
 static void values_know_their_source(void **state)
@@ -689,6 +750,8 @@ int main(void)
         cmocka_unit_test(large_built_objects_find_their_keys),
         cmocka_unit_test(copies_grow_apart),
         cmocka_unit_test(writing_is_bounded),
+        cmocka_unit_test(a_streamed_array_is_handed_over),
+        cmocka_unit_test(a_streamed_array_may_be_long),
         cmocka_unit_test(say_how_fast_a_tokenizer_file_is_read),
     };
     return cmocka_run_group_tests_name("json", tests, NULL, NULL);
