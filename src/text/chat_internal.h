@@ -35,13 +35,14 @@ typedef struct nb_chat_caps {
     bool functions;           /* fails unless `functions` and `datetime` are given */
     bool text, parts;         /* shows content given as a string; as a list of parts */
     bool system, late_system, developer;
-    bool repeats;      /* takes two messages of one role in a row */
-    bool empty_answer; /* takes an assistant message with nothing in it */
-    bool args_object;  /* shows arguments given as an object */
-    bool args_text;    /* shows arguments given as JSON text */
-    bool calls, tool;  /* takes tool calls; takes results under the role "tool" */
-    bool parallel;     /* takes several calls in one message */
-    bool no_content;   /* takes an assistant message without content beside tool calls */
+    bool repeats;         /* takes two messages of one role in a row */
+    bool empty_answer;    /* takes an assistant message with nothing in it */
+    bool args_object;     /* shows arguments given as an object */
+    bool args_text;       /* shows arguments given as JSON text */
+    bool calls, tool;     /* takes tool calls; takes results under the role "tool" */
+    bool parallel;        /* takes several calls in one message */
+    bool no_content;      /* takes an assistant message without content beside tool calls */
+    bool thought_or_said; /* beside tool calls it takes content or reasoning, and fails with both */
 } nb_chat_caps;
 /* Probed on first use, then kept with the template. */
 nb_chat_caps nb_chat_probe(const nb_template *t);

@@ -43,8 +43,12 @@ enum { WITH_TOOLS = 1, WITH_DOCUMENTS = 2 };
 /* Hostile templates get little time; there are about twenty probes. */
 static const nb_render_limits probe_limits = {.steps = 300000, .output_bytes = 1 << 20, .memory_bytes = 64 << 20};
 static const int64_t probe_now = 1767323045;
-#define TOKEN(name, text) {{name, sizeof name - 1}, {text, sizeof text - 1}}
-static const nb_chat_token probe_tokens[] = {TOKEN("bos_token", "<s>"), TOKEN("eos_token", "</s>"), TOKEN("unk_token", "<unk>"), TOKEN("pad_token", "<pad>")};
+#define TOKEN(name, text)                                                                                              \
+    {                                                                                                                  \
+        {name, sizeof name - 1}, { text, sizeof text - 1 }                                                             \
+    }
+static const nb_chat_token probe_tokens[] = {TOKEN("bos_token", "<s>"), TOKEN("eos_token", "</s>"),
+                                             TOKEN("unk_token", "<unk>"), TOKEN("pad_token", "<pad>")};
 
 static jval probe_messages(jctx *j, const void *user)
 {
@@ -152,6 +156,20 @@ static bool shows_args(const nb_buf *out)
     return has(out, CALL) && has(out, "qzvalue") && !has(out, "\\\"qzkey\\\"") && !has(out, "'qzkey'");
 }
 
+/* Content and reasoning beside a call, where each works alone. */
+static void probe_thoughts(const nb_template *t, nb_chat_caps *c, bool object, nb_buf *out)
+{
+#define THOUGHT     ", \"reasoning_content\": \"" ANS "\""
+#define TURN(calls) "[" USER(ASK) ", " calls ", " RESULT "]"
+    static const char *const both[2] = {TURN(CALLS(", \"content\": \"" SYS "\"" THOUGHT, ARGS_TEXT)),
+                                        TURN(CALLS(", \"content\": \"" SYS "\"" THOUGHT, ARGS_OBJECT))};
+    static const char *const alone[2] = {TURN(CALLS(", \"content\": \"\"" THOUGHT, ARGS_TEXT)),
+                                         TURN(CALLS(", \"content\": \"\"" THOUGHT, ARGS_OBJECT))};
+#undef THOUGHT
+#undef TURN
+    c->thought_or_said = !render(t, c, both[object], WITH_TOOLS, out) && render(t, c, alone[object], WITH_TOOLS, out);
+}
+
 static void probe_tools(const nb_template *t, nb_chat_caps *c, nb_buf *out)
 {
 #define ROUND(calls) "[" USER(ASK) ", " calls ", " RESULT ", " ASSISTANT(ANS) ", " USER(ASK2) "]"
@@ -167,8 +185,10 @@ static void probe_tools(const nb_template *t, nb_chat_caps *c, nb_buf *out)
     bool ok_text = render(t, c, text, WITH_TOOLS, out);
     c->args_text = ok_text && shows_args(out);
     bool ok = ok_object || ok_text;
-    c->tool = ok || render(t, c, said_only, WITH_TOOLS, out);
-    c->calls = ok || render(t, c, call_only, WITH_TOOLS, out);
+    /* A template that fails at a whole round may still take a part of it; one that drops the part does not. */
+    c->tool = ok || (render(t, c, said_only, WITH_TOOLS, out) && has(out, RES));
+    c->calls = ok || (render(t, c, call_only, WITH_TOOLS, out) && has(out, CALL));
+    if (ok_object || ok_text) probe_thoughts(t, c, ok_object, out);
     c->no_content =
         render(t, c, c->args_object || !c->args_text ? bare : bare_text, WITH_TOOLS, out) && !has(out, "None");
     c->parallel = !ok || render(t, c,

@@ -76,6 +76,17 @@ static bool shape_content(jctx *j, jval m, const nb_chat_caps *c)
 
 /* ---- tool calls ---- */
 
+/* Two texts as paragraphs; an empty one adds nothing. */
+static jval blank_line(jctx *j, jval a, jval b)
+{
+    if (a.t != J_STR) return b;
+    if (b.t != J_STR) return a;
+    if (!a.u.s->n || !b.u.s->n) return a.u.s->n ? a : b;
+    jval gap = nbj_str_ref(j, "\n\n", 2, false);
+    jval left = j_bad(gap) ? gap : nbj_concat(j, a.u.s, gap.u.s);
+    return j_bad(left) ? left : nbj_concat(j, left.u.s, b.u.s);
+}
+
 /* A shallow copy: values are shared, keys can be changed. */
 static jval copy_dict(jctx *j, jval from)
 {
@@ -130,9 +141,10 @@ static bool shape_calls(jctx *j, jval m, const nb_chat_caps *c)
 }
 
 /* A template that knows no calls gets them as text: one JSON object a line after what the assistant said. */
-static bool calls_as_text(jctx *j, jval m)
+static bool calls_as_text(jctx *j, jval m, const nb_chat_caps *c)
 {
     jval calls = get(m, "tool_calls"), said = get(m, "content");
+    if (said.t == J_LIST) said = join_parts(j, said.u.l);
     jbuf *b = nbj_push(j);
     if (!b) return false;
     if (said.t == J_STR) nbj_add_str(j, b, said.u.s);
@@ -144,21 +156,20 @@ static bool calls_as_text(jctx *j, jval m)
         nbj_add_str(j, b, text.u.s);
     }
     jlist *none = nbj_list(j, 0);
-    return none && set(j, m, "content", nbj_pop(j)) && set(j, m, "tool_calls", jv_list(none));
+    return none && set(j, m, "content", nbj_pop(j)) && set(j, m, "tool_calls", jv_list(none)) && shape_content(j, m, c);
+}
+
+/* A template that takes either content or reasoning beside tool calls gets both as reasoning. */
+static bool join_reasoning(jctx *j, jval m)
+{
+    jval said = get(m, "content"), thought = get(m, "reasoning_content");
+    if (said.t == J_LIST) said = join_parts(j, said.u.l);
+    if (said.t != J_STR || thought.t != J_STR || !said.u.s->n || !thought.u.s->n) return !j_bad(said);
+    jval both = blank_line(j, thought, said);
+    return set(j, m, "content", nbj_cstr(j, "")) && set(j, m, "thinking", both) && set(j, m, "reasoning_content", both);
 }
 
 /* ---- roles ---- */
-
-/* Two texts as paragraphs; an empty one adds nothing. */
-static jval blank_line(jctx *j, jval a, jval b)
-{
-    if (a.t != J_STR) return b;
-    if (b.t != J_STR) return a;
-    if (!a.u.s->n || !b.u.s->n) return a.u.s->n ? a : b;
-    jval gap = nbj_str_ref(j, "\n\n", 2, false);
-    jval left = j_bad(gap) ? gap : nbj_concat(j, a.u.s, gap.u.s);
-    return j_bad(left) ? left : nbj_concat(j, left.u.s, b.u.s);
-}
 
 /* Two contents as one: texts with a blank line between, parts one after the other. */
 static jval join_content(jctx *j, jval a, jval b)
@@ -184,7 +195,7 @@ static jval new_message(jctx *j, const char *role, jval content)
 static bool shape_role(jctx *j, jval m, const nb_chat_caps *c)
 {
     if (is_role(m, "developer") && !c->developer && !set(j, m, "role", nbj_cstr(j, "system"))) return false;
-    if (is_role(m, "assistant") && has_calls(m) && (!c->calls || !c->tool) && !calls_as_text(j, m)) return false;
+    if (is_role(m, "assistant") && has_calls(m) && (!c->calls || !c->tool) && !calls_as_text(j, m, c)) return false;
     if (is_role(m, "tool") && !c->tool && !set(j, m, "role", nbj_cstr(j, "user"))) return false;
     return true;
 }
@@ -299,6 +310,8 @@ static jval product_messages(jctx *j, const void *user)
     for (uint32_t i = 0; in && out && i < in->n; i++) {
         jval m = in->v[i];
         if (!shape_content(j, m, &p->caps) || !shape_calls(j, m, &p->caps) || !shape_role(j, m, &p->caps))
+            return jv(J_ERR);
+        if (p->caps.thought_or_said && is_role(m, "assistant") && has_calls(m) && !join_reasoning(j, m))
             return jv(J_ERR);
         jval thought = get(m, "reasoning_content");
         if (thought.t != J_MISSING && !set(j, m, "reasoning", thought)) return jv(J_ERR);

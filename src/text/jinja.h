@@ -46,6 +46,7 @@ typedef enum jtype {
     J_LOOP,
     J_CYCLER,
     J_JOINER,
+    J_SELF, /* `self`, the blocks of a template: there are none */
 } jtype;
 
 typedef struct jctx jctx;
@@ -271,7 +272,7 @@ typedef struct jref {
     uint32_t slot;
 } jref;
 
-typedef enum jload { L_PARAM, L_RESOLVE, L_ALIAS, L_UNDEF } jload;
+typedef enum jload { L_PARAM, L_RESOLVE, L_ALIAS, L_UNDEF, L_SELF } jload;
 typedef struct jloadop {
     jload op;
     uint32_t slot;

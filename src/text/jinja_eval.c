@@ -35,6 +35,7 @@ void nbj_enter(jctx *j, const jscope *s)
         case L_RESOLVE: j->act->slot[op->slot] = lookup(j, op->name); break;
         case L_ALIAS: j->act->slot[op->slot] = *slot(j, op->from); break;
         case L_UNDEF: j->act->slot[op->slot] = jv(J_MISSING); break;
+        case L_SELF: j->act->slot[op->slot] = jv(J_SELF); break;
         }
     }
 }

@@ -186,6 +186,7 @@ bool nbj_repr(jctx *j, jbuf *b, jval v, bool t)
         j->data_depth--;
         return ok && !j->failed;
     }
+    case J_SELF: nbj_add(j, b, "<TemplateReference None>", 24, t); break;
     default:
         return nbj_fail(j, "TypeError", "a %s cannot be printed", nbj_type_name(v)),
                false; /* Python prints its address */
@@ -458,6 +459,11 @@ static bool indent_unit(jctx *j, jval indent, const jstr **out)
 /* json.dumps with the parameters that templates pass. With an indent there is no space behind the comma. */
 jval nbj_tojson(jctx *j, jval v, bool ascii, jval indent, jval separators, bool sort)
 {
+    if (v.t == J_ITER && j->extend) { /* tools|map(attribute="function")|tojson: other engines have lists there */
+        jlist *l = nbj_collect(j, v);
+        if (!l) return jv(J_ERR);
+        v = jv_list(l);
+    }
     jdump d = {.trusted = nbj_origin(j, v), .ascii = ascii, .sort = sort, .item = NB_LIT(", "), .key = NB_LIT(": ")};
     if (!indent_unit(j, indent, &d.indent)) return jv(J_ERR);
     if (d.indent) d.item = NB_LIT(",");

@@ -43,7 +43,7 @@ typedef struct jplace {
     bool in_for;  /* anywhere inside a loop: `loop` is not to be assigned */
 } jplace;
 
-enum { U_LOOP = 1, U_CALLER = 2, U_KWARGS = 4, U_VARARGS = 8, INDEX_FROM = 24 };
+enum { U_LOOP = 1, U_CALLER = 2, U_KWARGS = 4, U_VARARGS = 8, U_SELF = 16, INDEX_FROM = 24 };
 
 static void visit_block(jscoper *s, const jblock *b, jplace at);
 static void visit_expr(jscoper *s, jnode *n, jplace at);
@@ -176,8 +176,8 @@ typedef struct jusage {
 /* The bit of a special name, 0 for others. */
 static int special(const jstr *name)
 {
-    static const char *const names[] = {"loop", "caller", "kwargs", "varargs"};
-    for (int i = 0; i < 4; i++) {
+    static const char *const names[] = {"loop", "caller", "kwargs", "varargs", "self"};
+    for (int i = 0; i < (int)NB_COUNT(names); i++) {
         if (nb_str_is(js_view(name), names[i])) return 1 << i;
     }
     return 0;
@@ -570,6 +570,11 @@ nb_status nbj_scope(nb_template *t, nb_error *err)
     jscoper s = {.t = t, .err = err};
     jfn fn = {0};
     jframe f = {.fn = &fn};
+    static const jstr self = {.p = "self", .n = 4};
+    jusage u = {.open = U_SELF};
+    usage_block(&t->root, &u);
+    jsymbol *y = u.used ? define(&s, &f, &self, L_SELF) : NULL;
+    if (y) y->stored = true;
     collect(&s, &f, &t->root, false);
     visit_block(&s, &t->root, (jplace){.f = &f});
     t->scope = finish(&s, &f);

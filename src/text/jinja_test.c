@@ -26,7 +26,7 @@ SIMPLE(escaped, v.t == J_STR && v.u.s->markup)
 SIMPLE(callable, nbj_is_callable(v))
 SIMPLE(sequence, v.t == J_STR || j_is_seq(v) || v.t == J_DICT || v.t == J_RANGE || v.t == J_UNDEF)
 SIMPLE(iterable, v.t == J_STR || j_is_seq(v) || v.t == J_DICT || v.t == J_RANGE || v.t == J_UNDEF || v.t == J_VIEW ||
-                     v.t == J_ITER || v.t == J_LOOP)
+                     v.t == J_ITER || v.t == J_LOOP || v.t == J_SELF)
 
 static int is_remainder(jctx *j, jval v, jval by, int64_t want)
 {

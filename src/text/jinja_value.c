@@ -8,10 +8,29 @@ enum { INDEX_FROM = 8 }; /* dicts of more entries have a hash index */
 const char *nbj_type_name(jval v)
 {
     static const char *const names[] = {
-        "Undefined", "?",           "Undefined", "NoneType",  "bool",  "int",
-        "int",       "float",       "str",       "list",      "tuple", "dict",
-        "Namespace", "range",       "dict_view", "generator", "Macro", "builtin_function_or_method",
-        "function",  "LoopContext", "Cycler",    "Joiner",
+        "Undefined",
+        "?",
+        "Undefined",
+        "NoneType",
+        "bool",
+        "int",
+        "int",
+        "float",
+        "str",
+        "list",
+        "tuple",
+        "dict",
+        "Namespace",
+        "range",
+        "dict_view",
+        "generator",
+        "Macro",
+        "builtin_function_or_method",
+        "function",
+        "LoopContext",
+        "Cycler",
+        "Joiner",
+        "TemplateReference",
     };
     return names[v.t];
 }

@@ -110,8 +110,10 @@ class Conversation:
 
 def reference(text, c):
     c = copy.deepcopy(c)
-    c["messages"]
-    compiled = u._compile_jinja_template(text)
+    try:
+        compiled = u._compile_jinja_template(text)
+    except Exception as e:
+        return {"error": f"{type(e).__name__}: {e}"}
     compiled.globals["strftime_now"] = lambda f: NOW.strftime(f)
     old = u._compile_jinja_template
     u._compile_jinja_template = lambda t: compiled

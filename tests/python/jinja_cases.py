@@ -213,6 +213,13 @@ CASES = r'''
 {{ big == big + 0.0 }} {{ big > 12345678901234567168.0 }} {{ 10**25 == 1e25 }} {{ -(10**25) < -1e25 }} {{ 10**22 == 1e22 }} {{ 9223372036854775807 == 9223372036854775808.0 }} {{ [big, 1e19, 1e20, big + 1]|sort }} {{ {10**16: 'a', 2**64: 'b'}[1e16] }} {{ {2**64: 'b'}[2.0**64] }} {{ [1e16, 10**16, 2**64, 2.0**64]|unique|list }}
 a{#
 a{% raw %}
+{{ self.x }}{{ self is defined }}{{ self is iterable }}{{ self is sequence }}{{ 1 if self }}{{ self }}{{ self.a.b is defined }}
+{{ self.x }}{{ self is defined }}{{ self is iterable }}{{ self is sequence }}{{ self is mapping }}{{ 1 if self }}{{ self }}
+{{ self.__class__.x }}
+{% set self = 3 %}{{ self }}{% macro m() %}{{ self }}{% endmacro %}{{ m() }}
+{{ self.a }}{% set self = 3 %}{{ self }}
+{% macro m() %}{{ self.a }}|{{ self is defined }}{% endmacro %}{{ m() }}{% for x in [1] %}{{ self.b }}{{ self is defined }}{% endfor %}
+{% for self in [1, 2] %}{{ self }}{% endfor %}{{ self is defined }}
 {{ 5|truncate(2) }}
 {{ 1e24|filesizeformat }} {{ 1e30|filesizeformat }} {{ 1023.9|filesizeformat(true) }}
 "a\n  {% if true %}\n  b\n  {% endif %}\nc"

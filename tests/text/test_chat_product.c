@@ -20,7 +20,8 @@ static const char *render(const char *t, const char *messages, const char *tools
     assert_int_equal(nb_json_parse(&doc, messages, strlen(messages), "messages", NULL, &err), NB_OK);
     if (tools) assert_int_equal(nb_json_parse(&tool_doc, tools, strlen(tools), "tools", NULL, &err), NB_OK);
     nb_status s = nb_template_parse(&tpl, t, strlen(t), &err);
-    nb_chat_request r = {.messages = doc.root, .tools = tools ? tool_doc.root : NULL, .tokens = test_tokens, .n_tokens = 1};
+    nb_chat_request r = {
+        .messages = doc.root, .tools = tools ? tool_doc.root : NULL, .tokens = test_tokens, .n_tokens = 1};
     if (s == NB_OK) s = nb_chat_render(tpl, &r, &test_now, a, &p, &err);
     for (size_t i = 0; i < p.n; i++) {
         if (spans && !p.spans[i].trusted) nb_buf_add_cstr(&out, "‹");
@@ -45,6 +46,9 @@ static const char *render(const char *t, const char *messages, const char *tools
 #define CALLS(expr)                                                                                                    \
     "{% for m in messages %}{{ m.role }}:{{ m.content }}{% for c in m.tool_calls or [] %}<{{ c.function.name }} " expr \
     ">{% endfor %}{{ '\\n' }}{% endfor %}"
+#define PARTS                                                                                                          \
+    "{% for m in messages %}{{ m.role }}:{% for p in m.content %}{{ p.text | default(raise_exception('parts only') "   \
+    "if p is string) }}{% endfor %}{{ '\\n' }}{% endfor %}"
 #define CALL(args)                                                                                                     \
     "{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": \"a\", \"type\": \"function\", "           \
     "\"function\": {\"name\": \"f\", \"arguments\": " args "}}]}"
@@ -109,6 +113,32 @@ static const struct step {
      "[{\"role\": \"user\", \"content\": \"u\"}, " CALL(
          "{\"q\": 1}") ", {\"role\": \"tool\", \"content\": \"r\"}, {\"role\": \"user\", \"content\": \"v\"}]",
      "user:u\nassistant:{\"name\": \"f\", \"arguments\": {\"q\": 1}}\nuser:r\n\nv\n"},
+    {"a template that drops tool results, and fails at the turn after",
+     "{% set ns = namespace(ask=true) %}{% for m in messages %}{% if m.role in ['user', 'assistant'] %}{% if (m.role "
+     "== "
+     "'user') != ns.ask %}{{ raise_exception('roles must alternate') }}{% endif %}{% set ns.ask = not ns.ask %}{{ "
+     "m.role "
+     "}}:{{ m.content }}\n{% endif %}{% endfor %}",
+     "[{\"role\": \"user\", \"content\": \"u\"}, " CALL(
+         "{}") ", {\"role\": \"tool\", \"content\": \"r\"}, {\"role\": \"assistant\", \"content\": \"a\"}]",
+     "user:u\nassistant:{\"name\": \"f\", \"arguments\": {}}\nuser:r\nassistant:a\n"},
+    {"calls as text behind content in parts", ONLY("['user', 'assistant']") PARTS,
+     "[{\"role\": \"user\", \"content\": \"u\"}, {\"role\": \"assistant\", \"content\": [{\"type\": \"text\", "
+     "\"text\": "
+     "\"said\"}], \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": {}}}]}, {\"role\": \"tool\", "
+     "\"content\": \"r\"}]",
+     "user:u\nassistant:said\n{\"name\": \"f\", \"arguments\": {}}\nuser:r\n"},
+    {"content or reasoning beside calls",
+     "{% for m in messages %}{% if m.tool_calls and m.content and m.thinking %}{{ raise_exception('not both') }}{% "
+     "endif "
+     "%}{% endfor %}{% for m in messages %}{{ m.role }}:{{ m.content }}/{{ m.thinking }}{% for c in m.tool_calls or [] "
+     "%}<{{ c.function.name }} {{ c.function.arguments|tojson }}>{% endfor %}{{ '\\n' }}{% endfor %}",
+     "[{\"role\": \"user\", \"content\": \"u\"}, {\"role\": \"assistant\", \"content\": \"said\", \"reasoning\": "
+     "\"thought\", \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": {}}}]}, {\"role\": \"assistant\", "
+     "\"content\": \"said\", \"reasoning\": \"thought\"}]",
+     "user:u/\nassistant:/thought\n\nsaid<f {}>\nassistant:said/thought\n"},
+    {"a lazy list as JSON", "{{ messages|map(attribute='content')|tojson }}",
+     "[{\"role\": \"user\", \"content\": \"u\"}]", "[\"u\"]"},
     {"one call at a time",
      "{% for m in messages %}{% if m.tool_calls and m.tool_calls|length > 1 %}{{ raise_exception('one at a time') }}{% "
      "endif %}{% endfor %}" CALLS("{{ c.function.arguments|tojson }}"),
