@@ -22,36 +22,39 @@ bool nb_tok_content(const nb_json *v, nb_str *out)
 
 /* ---- one config out of the files ---- */
 
-static bool is_special_in(const nb_json *config, const nb_json *list, nb_str content)
+/* The texts that the config names as special, and those of the list. */
+static bool specials_of(nb_map *out, const nb_json *config, const nb_json *list)
 {
     nb_str s;
-    for (int i = 0; i < NB_SPECIAL_COUNT; i++)
-        if (nb_tok_content(nb_json_get(config, nb_tok_special_names[i]), &s) && nb_str_eq(s, content)) return true;
-    for (uint32_t i = 0; nb_json_is(list, NB_JSON_ARRAY) && i < list->count; i++)
-        if (nb_tok_content(&list->items[i], &s) && nb_str_eq(s, content)) return true;
-    return false;
+    bool ok = nb_map_init(out, 16);
+    for (int i = 0; i < NB_SPECIAL_COUNT && ok; i++)
+        if (nb_tok_content(nb_json_get(config, nb_tok_special_names[i]), &s)) ok = nb_map_put(out, s, 0, NULL, NULL);
+    for (uint32_t i = 0; nb_json_is(list, NB_JSON_ARRAY) && i < list->count && ok; i++)
+        if (nb_tok_content(&list->items[i], &s)) ok = nb_map_put(out, s, 0, NULL, NULL);
+    return ok;
 }
 
-/* added_tokens.json, {"<pad>": 32000}, in the form of "added_tokens_decoder". Special are those that the config names and
- * those of the list. */
+/* added_tokens.json, {"<pad>": 32000}, in the form of "added_tokens_decoder". NULL: memory. */
 static nb_json *decoder_of(const nb_json *added, const nb_json *config, const nb_json *list, nb_arena *a)
 {
+    nb_map specials;
+    bool ok = specials_of(&specials, config, list);
     nb_json *out = nb_json_new(a, NB_JSON_OBJECT);
-    for (uint32_t i = 0; out && i < added->count; i++) {
+    for (uint32_t i = 0; out && ok && i < added->count; i++) {
         uint64_t id;
         char key[24];
         if (!nb_json_u64(&added->items[i], &id)) continue;
-        bool special = is_special_in(config, list, added->keys[i]);
+        bool special = nb_map_get(&specials, added->keys[i], NULL);
         nb_json *one = nb_json_new(a, NB_JSON_OBJECT);
         snprintf(key, sizeof key, "%llu", (unsigned long long)id);
-        if (!one || !nb_json_set(a, one, NB_LIT("content"), nb_json_new_str(a, added->keys[i])) ||
-            !nb_json_set(a, one, NB_LIT("special"), nb_json_new_bool(a, special)) ||
-            !nb_json_set(a, one, NB_LIT("normalized"), nb_json_new_bool(a, !special)) ||
-            !nb_json_set(a, one, NB_LIT("older"), nb_json_new_bool(a, true)) ||
-            !nb_json_set(a, out, nb_str_of(nb_arena_dup(a, key, strlen(key))), one))
-            return NULL;
+        ok = one && nb_json_set(a, one, NB_LIT("content"), nb_json_new_str(a, added->keys[i])) &&
+             nb_json_set(a, one, NB_LIT("special"), nb_json_new_bool(a, special)) &&
+             nb_json_set(a, one, NB_LIT("normalized"), nb_json_new_bool(a, !special)) &&
+             nb_json_set(a, one, NB_LIT("older"), nb_json_new_bool(a, true)) &&
+             nb_json_set(a, out, nb_str_of(key), one);
     }
-    return out;
+    nb_map_free(&specials);
+    return ok ? out : NULL;
 }
 
 static const char model_specific[] = "model_specific_special_tokens";
