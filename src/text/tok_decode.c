@@ -9,8 +9,12 @@
 static const char fffd[] = "\xEF\xBF\xBD";
 
 /* What counts is the text: that of some special token, mostly its own. */
-static bool is_special_text(const nb_tokenizer *t, const nb_tok_added *a, nb_str s)
+static bool is_special_text(const nb_tokenizer *t, uint32_t id, const nb_tok_added *a, nb_str s)
 {
+    if (!a) { /* lists of pieces may have a text twice; the added token is the last of them */
+        uint32_t twin = t->meta->model == NB_TM_UNIGRAM ? nb_tok_vocab_find(t, s.p, s.n) : NB_TOK_NONE;
+        return twin != NB_TOK_NONE && twin != id && (t->tok_flags[twin] & NB_TF_SPECIAL);
+    }
     if (nb_str_eq(s, nb_tok_str(t, a->content))) return (t->tok_flags[a->id] & NB_TF_SPECIAL) != 0;
     for (uint32_t i = 0; i < t->added_n; i++)
         if ((t->added[i].flags & NB_AF_SPECIAL) && nb_str_eq(s, nb_tok_str(t, t->added[i].content))) return true;
@@ -24,7 +28,7 @@ nb_str nb_tok_decode_text(const nb_tokenizer *t, int32_t id, bool skip_special)
     nb_str s = a ? nb_tok_str(t, a->normal) : nb_tok_valid_text(t, (uint32_t)id);
     if (!s.p) return s;
     /* The package compares texts: a special token that its normalizer changes is not passed over. */
-    if (skip_special && a && is_special_text(t, a, s)) return (nb_str){0};
+    if (skip_special && is_special_text(t, (uint32_t)id, a, s)) return (nb_str){0};
     return s.n ? s : (nb_str){"", 0};
 }
 

@@ -4,6 +4,8 @@
 #include "text/tok_extra.h"
 #include "text/unicode.h"
 
+#include <stdio.h>
+
 static nb_str text(const nb_json *v, const char *field)
 {
     nb_str s = {0};
@@ -178,6 +180,52 @@ static nb_status read_bpe(nb_tok_build *b, const nb_json *m, const merges *list,
     return read_merges(b, nb_json_get(m, "merges"), list, err);
 }
 
+/* 10^k, k from 0 to 308, correctly rounded. */
+static double power_of_ten(int k)
+{
+    static const double ten[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    char text[8];
+    double r = 0;
+    if ((size_t)k < NB_COUNT(ten)) return ten[k];
+    snprintf(text, sizeof text, "1e%d", k);
+    nb_json v = {.type = NB_JSON_NUMBER, .text = nb_str_of(text)};
+    return nb_json_f64(&v, &r) ? r : 0;
+}
+
+/* A score as the package reads it: the digits that fit into 64 bits, times or over a power of ten. That rounds twice, so one in eight of 17 digits is the
+ * neighbour of the nearest double; which of two ways with equal sums wins (runs of one character) depends on it. */
+static bool read_score(const nb_json *v, double *out)
+{
+    double exact;
+    if (!nb_json_f64(v, &exact)) return false;
+    uint64_t m = 0;
+    int64_t exp = 0, given = 0;
+    bool point = false, full = false;
+    size_t i = v->text.p[0] == '-';
+    for (; i < v->text.n && (v->text.p[i] | 0x20) != 'e'; i++) {
+        if (v->text.p[i] == '.') {
+            point = true;
+            full = false;
+            continue;
+        }
+        uint64_t digit = (uint64_t)(v->text.p[i] - '0');
+        full = full || m > UINT64_MAX / 10 || (m == UINT64_MAX / 10 && digit > UINT64_MAX % 10);
+        if (!full) m = m * 10 + digit;
+        exp += full == !point ? (full ? 1 : -1) : 0;
+    }
+    if (i < v->text.n) {
+        bool minus = v->text.p[++i] == '-';
+        for (i += minus || v->text.p[i] == '+'; i < v->text.n; i++) given = given < 100000 ? given * 10 + (v->text.p[i] - '0') : given;
+        exp += minus ? -given : given;
+    }
+    double f = (double)m;
+    for (; f != 0 && exp < -308; exp += 308) f /= 1e308;
+    if (f != 0 && exp > 308) f = exact < 0 ? -exact : exact; /* the package refuses it */
+    else if (f != 0) f = exp < 0 ? f / power_of_ten((int)-exp) : f * power_of_ten((int)exp);
+    *out = v->text.p[0] == '-' ? -f : f;
+    return true;
+}
+
 /* [["piece", score], ...]; the id is the place. */
 static nb_status read_unigram(nb_tok_build *b, const nb_json *m, nb_error *err)
 {
@@ -190,7 +238,7 @@ static nb_status read_unigram(nb_tok_build *b, const nb_json *m, nb_error *err)
     if (!nb_tok_build_tokens(b, vocab->count, true)) return nb_fail(err, NB_E_NO_MEMORY, "tokenizer: out of memory");
     for (uint32_t i = 0; i < vocab->count && !st; i++) {
         nb_str piece;
-        if (!nb_json_str(nb_json_at(&vocab->items[i], 0), &piece) || !nb_json_f64(nb_json_at(&vocab->items[i], 1), &b->score[i]))
+        if (!nb_json_str(nb_json_at(&vocab->items[i], 0), &piece) || !read_score(nb_json_at(&vocab->items[i], 1), &b->score[i]))
             return nb_fail(err, NB_E_INVALID, "model.vocab: entry %u must be a piece and a score", i);
         if (i == 0 || b->score[i] < lowest) lowest = b->score[i];
         st = put_token(b, piece, i, err);
