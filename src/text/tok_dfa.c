@@ -15,7 +15,7 @@
 
 #include <stdlib.h>
 
-enum { MAX_LOOKS = 2, MAX_SETS = 60, MAX_NODES = 4000, MAX_PLACES = 3000, MAX_STATES = 400, MAX_CLASSES = 200, MAX_DEPTH = 250, NONE = 0xFFFF };
+enum { MAX_LOOKS = 2, MAX_SETS = 60, MAX_NODES = 4000, MAX_PLACES = 3000, MAX_STATES = 1500, MAX_LIST = 1200000, HEADS = 1024, MAX_CLASSES = 200, MAX_DEPTH = 250, NONE = 0xFFFF };
 enum { BLOCK = 256, BLOCKS = 0x110000 / BLOCK };
 #define AT_START ((uint64_t)1 << 63) /* in the description of the character before: there is none */
 #define LINE_END ((uint64_t)1 << 62) /* it is a newline */
@@ -412,7 +412,7 @@ static bool make_classes(nb_tok_dfa *d, const parser *q, classes *k)
 
 /* ---- states ---- */
 
-typedef struct state { uint32_t at, n, hash; uint64_t behind; } state; /* places in `list`; what the conditions may ask of the character before */
+typedef struct state { uint32_t at, n, hash, chain; uint64_t behind; } state; /* places in `list`; the next with such a hash; what the conditions may ask of the character before */
 
 typedef struct maker {
     nb_tok_dfa *d;
@@ -423,6 +423,7 @@ typedef struct maker {
     uint64_t behind_mask;
     state *state;
     uint32_t states;
+    uint32_t head[HEADS]; /* states by hash, the newest first */
     uint16_t *list, *stack, *found;
     uint32_t *mark, stamp;
     size_t list_n, list_cap;
@@ -437,7 +438,8 @@ static uint32_t state_of(maker *g, const uint16_t *v, uint32_t n, uint64_t behin
     uint32_t hash = 2166136261u ^ (uint32_t)(behind ^ behind >> 32);
     if (!n || g->bad) return 0;
     for (uint32_t i = 0; i < n; i++) hash = (hash ^ v[i]) * 16777619u;
-    for (uint32_t s = 1; s < g->states; s++) {
+    uint32_t *head = &g->head[hash % HEADS];
+    for (uint32_t s = *head; s; s = g->state[s].chain) {
         const state *x = &g->state[s];
         if (x->hash == hash && x->n == n && x->behind == behind && !memcmp(g->list + x->at, v, n * sizeof *v)) return s;
     }
@@ -450,12 +452,13 @@ static uint32_t state_of(maker *g, const uint16_t *v, uint32_t n, uint64_t behin
         }
         g->list = list, g->list_cap = cap;
     }
-    if (g->states == MAX_STATES) {
+    if (g->states == MAX_STATES || g->list_n + n > MAX_LIST) {
         g->bad = true;
         return 0;
     }
     memcpy(g->list + g->list_n, v, n * sizeof *v);
-    g->state[g->states] = (state){(uint32_t)g->list_n, n, hash, behind};
+    g->state[g->states] = (state){(uint32_t)g->list_n, n, hash, *head, behind};
+    *head = g->states;
     g->list_n += n;
     return g->states++;
 }

@@ -17,7 +17,8 @@ bool nb_tok_buf_grow(nb_tok_buf *b, size_t more)
     size_t cap = b->n + more;
     if (cap < b->cap + b->cap / 2) cap = b->cap + b->cap / 2;
     if (cap < 256) cap = 256;
-    if (cap > UINT32_MAX / 2) {
+    b->full = b->most && b->n + more > b->most;
+    if (cap > UINT32_MAX / 2 || b->full) {
         b->oom = true;
         return false;
     }
@@ -301,15 +302,22 @@ static nb_status one_step(nb_tok_run *r, uint32_t index, nb_tok_buf *src, nb_tok
     return NB_OK;
 }
 
+/* Replace may insert any text anywhere, and again in what it made: a file of a few lines could ask for all memory. */
+enum { MOST_TIMES = 256, MOST_MORE = 1 << 20 };
+
 nb_status nb_tok_normalize(nb_tok_run *r, nb_tok_buf *src, nb_tok_buf *tmp)
 {
     const nb_tok_meta *m = r->t->meta;
+    size_t n = src->n;
+    src->most = tmp->most = MOST_TIMES * n + MOST_MORE;
     for (uint32_t i = 0; i < m->norm_n && src->n; i++) {
         nb_tok_buf_clear(tmp);
         nb_status st = one_step(r, m->norm_at + i, src, tmp);
+        if (tmp->full) return nb_fail(r->err, NB_E_INVALID, "tokenizer: a normalizer makes more than %zu bytes of %zu", tmp->most, n);
         if (st) return st;
         if (src->oom || tmp->oom) return nb_tok_no_memory(r->err);
         swap(src, tmp);
     }
+    src->most = tmp->most = 0;
     return NB_OK;
 }

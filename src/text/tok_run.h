@@ -9,8 +9,8 @@
 typedef struct nb_tok_buf {
     char *p;
     uint32_t *org; /* by byte; NULL: not kept */
-    size_t n, cap;
-    bool keep, oom;
+    size_t n, cap, most; /* most 0: what offsets can hold */
+    bool keep, oom, full; /* full: it would have grown beyond `most` */
 } nb_tok_buf;
 
 void nb_tok_buf_free(nb_tok_buf *b);

@@ -75,8 +75,29 @@ static void test_refused(void **state)
     }
 }
 
+/* Four rounds of Replace by a hundred characters each make 10^8 bytes of one. */
+static void test_growth(void **state)
+{
+    (void)state;
+    nb_tokenizer *t = NULL;
+    nb_error err = {0};
+    nb_ids v = {0};
+    nb_buf more = {0};
+    nb_buf_printf(&more, "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [");
+    for (int i = 0; i < 4; i++) nb_buf_printf(&more, "%s{\"type\": \"Replace\", \"pattern\": {\"String\": \"a\"}, \"content\": \"%0100d\"}, {\"type\": \"Replace\", \"pattern\": {\"String\": \"0\"}, \"content\": \"a\"}", i ? ", " : "", 0);
+    nb_buf_printf(&more, "]}");
+    assert_int_equal(load(&t, nb_buf_cstr(&more), NULL, &err), NB_OK);
+    assert_int_equal(nb_tokenizer_encode(t, NB_LIT("bb"), 0, &v, &err), NB_OK);
+    assert_int_equal(v.n, 2);
+    assert_int_equal(nb_tokenizer_encode(t, NB_LIT("aab"), 0, &v, &err), NB_E_INVALID);
+    assert_non_null(strstr(err.text, "a normalizer makes more than 1049344 bytes of 3"));
+    nb_ids_free(&v);
+    nb_buf_free(&more);
+    nb_tokenizer_free(t);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_refused), cmocka_unit_test(test_growth)};
     return cmocka_run_group_tests_name("corners", tests, NULL, NULL);
 }
