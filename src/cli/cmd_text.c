@@ -1,5 +1,6 @@
 /* cli: tokenize, detokenize: for people who debug prompts. template: cmd_template.c */
 #include "cli/commands.h"
+#include "cli/common.h"
 #include "cli/term.h"
 #include "cli/text_model.h"
 #include "json/json.h"
@@ -147,25 +148,21 @@ int nb_cmd_tokenize(const nb_command *c, int argc, char **argv)
 
 static nb_status collect_ids(int n, char **words, nb_ids *v, nb_error *err)
 {
-    nb_buf in = {0};
+    nb_buf in = {0}, ids = {0};
+    const char *what = n ? "ids" : "standard input";
     nb_status st = NB_OK;
     if (n == 0) st = nb_read_stdin(&in, NB_MAX_TEXT, err);
     for (int i = 0; i < n; i++) nb_buf_printf(&in, "%s ", words[i]);
-    const char *p = nb_buf_cstr(&in);
-    while (st == NB_OK && p && *p) {
-        if (strchr(" ,\n\t[]", *p)) {
-            p++;
-            continue;
-        }
-        char *end;
-        long id = strtol(p, &end, 10);
-        if (end == p || id < 0 || id > INT32_MAX)
-            st = nb_fail(err, NB_E_USAGE, "'%.20s' is not a token id", p);
-        else if (!nb_ids_push(v, (int32_t)id))
+    size_t length = in.n;
+    const char *text = nb_buf_cstr(&in);
+    if (st == NB_OK && !text) st = nb_fail(err, NB_E_NO_MEMORY, "no memory for ids");
+    if (st == NB_OK && strlen(text) != length) st = nb_fail(err, NB_E_USAGE, "%s: holds a NUL byte", what);
+    if (st == NB_OK) st = nb_ids_parse(text, what, &ids, err);
+    for (size_t at = 0; st == NB_OK && at < ids.n; at += sizeof(int32_t))
+        if (ids.oom || !nb_ids_push(v, (int32_t)nb_load_u32(ids.p + at)))
             st = nb_fail(err, NB_E_NO_MEMORY, "no memory for ids");
-        p = end;
-    }
     nb_buf_free(&in);
+    nb_buf_free(&ids);
     return st;
 }
 

@@ -43,8 +43,7 @@ void nb_draw_create(void *user, nb_create_phase phase, const char *item, uint64_
 #define MAX_IDS_FILE ((uint64_t)1 << 30)
 #define SEPARATORS ", \n\r\t[]"
 
-/* Numbers with commas, blanks and brackets around them, nothing else. what: the file or option, for errors. */
-static nb_status parse_list(const char *p, const char *what, nb_buf *ids, nb_error *err)
+nb_status nb_ids_parse(const char *p, const char *what, nb_buf *ids, nb_error *err)
 {
     while (*p) {
         if (strchr(SEPARATORS, *p)) {
@@ -103,7 +102,7 @@ nb_status nb_ids_read(const char *path, int32_t **out, size_t *n, nb_error *err)
     else if (st == NB_OK && nb_str_ends(name, ".i32"))
         st = parse_binary(&b, 4, path, &ids, err);
     else if (st == NB_OK)
-        st = text ? parse_list(text, path, &ids, err) : nb_fail(err, NB_E_NO_MEMORY, "%s: no memory to read it", path);
+        st = text ? nb_ids_parse(text, path, &ids, err) : nb_fail(err, NB_E_NO_MEMORY, "%s: no memory to read it", path);
     nb_buf_free(&b);
     return give_ids(st, &ids, path, out, n, err);
 }
@@ -112,6 +111,6 @@ nb_status nb_ids_of(const char *text, int32_t **out, size_t *n, nb_error *err)
 {
     if (*text != '[' && (*text < '0' || *text > '9')) return nb_ids_read(text, out, n, err);
     nb_buf ids = {0};
-    nb_status st = parse_list(text, "--ids", &ids, err);
+    nb_status st = nb_ids_parse(text, "--ids", &ids, err);
     return give_ids(st, &ids, "--ids", out, n, err);
 }

@@ -13,6 +13,9 @@ void nb_temp_remove(const char *root);
 void nb_draw_create(void *user, nb_create_phase phase, const char *item, uint64_t done, uint64_t total,
                     uint32_t done_tensors, uint32_t total_tensors);
 
+/* Numbers with commas, blanks and brackets around them, nothing else, as int32 behind what `ids` holds. what: the file or
+ * option, for errors. */
+nb_status nb_ids_parse(const char *text, const char *what, nb_buf *ids, nb_error *err);
 /* Token ids: a list ("1,2,3", "[1, 2]") where text begins with a digit or '[', else the file of that name. malloc. */
 nb_status nb_ids_of(const char *text, int32_t **out, size_t *n, nb_error *err);
 /* A file of ids: little-endian u16 (name.u16) or i32 (name.i32), else a list as text. malloc. */

@@ -144,6 +144,10 @@ class Text(harness.Case):
         self.assertEqual(self.ok("tokenize", src, "-f", "-", stdin=b"abcd e"), want)
         self.assertEqual(self.ok("tokenize", src, "-f", "/dev/null"), b"")
         self.assertEqual(self.ok("detokenize", src, stdin=b""), b"\n")
+        self.assertEqual(self.ok("detokenize", src, "[8, 9]"), self.ok("detokenize", src, "8", "9"))
+        for bad, says in (("1e3", "'1e3'"), ("8x", "'8x'"), ("99999999999", "'99999999999'"), ("0x8", "'0x8'")):
+            self.assertIn(says, self.fails(2, "detokenize", src, "8", bad))
+        self.assertIn("NUL", self.run_nibble("detokenize", src, stdin=b"8 \0 9").stderr.decode())
         self.assertEqual(self.render(write(self.temp("nothing.jinja"), ""), {"messages": []}), "")
         fifo = self.temp("fifo")
         os.mkfifo(fifo)
