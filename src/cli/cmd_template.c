@@ -27,7 +27,8 @@ static nb_status merge(const nb_json *root, const nb_json *more, nb_arena *a, nb
 }
 
 /* Which of the model's templates, parsed. */
-static nb_status choose(const nb_network *net, const template_args *o, const nb_json *tools, nb_template **t, nb_error *err)
+static nb_status choose(const nb_network *net, const template_args *o, const nb_json *tools, nb_template **t,
+                        nb_error *err)
 {
     size_t i;
     nb_str name = o->name ? nb_str_of(o->name) : (nb_str){0};
@@ -35,8 +36,8 @@ static nb_status choose(const nb_network *net, const template_args *o, const nb_
     return st == NB_OK ? nb_template_parse(t, net->templates[i].text.p, net->templates[i].text.n, err) : st;
 }
 
-static nb_status render(const nb_network *net, nb_template **t, const nb_json *root, const template_args *o, nb_arena *a,
-                        nb_prompt *p, nb_error *err)
+static nb_status render(const nb_network *net, nb_template **t, const nb_json *root, const template_args *o,
+                        nb_arena *a, nb_prompt *p, nb_error *err)
 {
     nb_json_doc extra = {0};
     nb_json *all = NULL;
@@ -63,38 +64,60 @@ static nb_status render(const nb_network *net, nb_template **t, const nb_json *r
     return st;
 }
 
+static void add_span(nb_buf *b, const nb_span *s)
+{
+    nb_buf_printf(b, "{\"from\":\"%s\",\"text\":", s->trusted ? "template" : "request");
+    nb_json_write_string(b, s->text, NB_JSON_COMPACT);
+    nb_buf_add_char(b, '}');
+}
+
+/* One object: the prompt, and what else was asked for. */
+static void add_object(nb_buf *b, nb_str whole, const nb_prompt *p, const nb_ids *v, const template_args *o)
+{
+    nb_buf_add_cstr(b, "{\"prompt\":");
+    nb_json_write_string(b, whole, NB_JSON_COMPACT);
+    if (o->ids) {
+        nb_buf_add_cstr(b, ",\"ids\":[");
+        for (size_t i = 0; i < v->n; i++) nb_buf_printf(b, "%s%d", i ? "," : "", v->id[i]);
+        nb_buf_add_char(b, ']');
+    }
+    if (o->spans) {
+        nb_buf_add_cstr(b, ",\"spans\":[");
+        for (size_t i = 0; i < p->n; i++) {
+            if (i) nb_buf_add_char(b, ',');
+            add_span(b, &p->spans[i]);
+        }
+        nb_buf_add_char(b, ']');
+    }
+    nb_buf_add_cstr(b, "}\n");
+}
+
 static nb_status print_prompt(const nb_network *net, const nb_prompt *p, const template_args *o, nb_error *err)
 {
-    nb_buf b = {0};
+    nb_buf b = {0}, whole = {0};
     nb_ids v = {0};
     nb_status st = NB_OK;
-    if (o->ids) {
-        if (!net) return nb_fail(err, NB_E_UNSUPPORTED, "a template alone has no tokenizer");
-        if ((st = nb_network_need_tokenizer(net, err)) != NB_OK) return st;
-        st = nb_tokenizer_encode_spans(net->tokenizer, p->spans, p->n, NB_ENC_PARSE_ADDED, &v, err);
+    if (o->ids && !net) return nb_fail(err, NB_E_UNSUPPORTED, "a template alone has no tokenizer");
+    if (o->ids && (st = nb_network_need_tokenizer(net, err)) != NB_OK) return st;
+    if (o->ids) st = nb_tokenizer_encode_spans(net->tokenizer, p->spans, p->n, NB_ENC_PARSE_ADDED, &v, err);
+    for (size_t i = 0; i < p->n; i++) nb_buf_add_str(&whole, p->spans[i].text);
+    if (o->json) {
+        add_object(&b, nb_buf_str(&whole), p, &v, o);
+    } else if (o->ids) {
         for (size_t i = 0; i < v.n; i++) nb_buf_printf(&b, "%s%d", i ? " " : "", v.id[i]);
         nb_buf_add_char(&b, '\n');
     } else if (o->spans) {
         for (size_t i = 0; i < p->n; i++) {
-            nb_buf_printf(&b, "{\"from\":\"%s\",\"text\":", p->spans[i].trusted ? "template" : "request");
-            nb_json_write_string(&b, p->spans[i].text, NB_JSON_COMPACT);
-            nb_buf_add_cstr(&b, "}\n");
+            add_span(&b, &p->spans[i]);
+            nb_buf_add_char(&b, '\n');
         }
+    } else if (nb_term_is_tty(STDOUT_FILENO)) {
+        nb_term_clean(&b, nb_buf_str(&whole), true);
     } else {
-        nb_buf whole = {0};
-        for (size_t i = 0; i < p->n; i++) nb_buf_add_str(&whole, p->spans[i].text);
-        if (o->json) {
-            nb_buf_add_cstr(&b, "{\"prompt\":");
-            nb_json_write_string(&b, nb_buf_str(&whole), NB_JSON_COMPACT);
-            nb_buf_add_cstr(&b, "}\n");
-        } else if (nb_term_is_tty(STDOUT_FILENO)) {
-            nb_term_clean(&b, nb_buf_str(&whole), true);
-        } else {
-            nb_buf_add_str(&b, nb_buf_str(&whole));
-        }
-        nb_buf_free(&whole);
+        nb_buf_add_str(&b, nb_buf_str(&whole));
     }
     if (st == NB_OK && b.n) fwrite(b.p, 1, b.n, stdout);
+    nb_buf_free(&whole);
     nb_buf_free(&b);
     nb_ids_free(&v);
     return st;
@@ -103,7 +126,8 @@ static nb_status print_prompt(const nb_network *net, const nb_prompt *p, const t
 /* A file that holds a template and nothing else. */
 static bool is_template_file(const char *where)
 {
-    static const char *const ends[] = {".jinja", ".jinja2", ".j2"}, *const others[] = {".json", ".model", ".tiktoken", ".gguf"};
+    static const char *const ends[] = {".jinja", ".jinja2", ".j2"}, *const others[] = {".json", ".model", ".tiktoken",
+                                                                                       ".gguf"};
     nb_str s = nb_str_of(where);
     for (size_t i = 0; i < NB_COUNT(ends); i++)
         if (nb_str_ends(s, ends[i])) return true;
@@ -153,14 +177,14 @@ int nb_cmd_template(const nb_command *c, int argc, char **argv)
         {"--ids", NULL, NB_OPT_FLAG, &o.ids, NULL, "print the prompt's token ids"},
         {"--spans", NULL, NB_OPT_FLAG, &o.spans, NULL,
          "one JSON object a line: which text is the template's, which the request's"},
-        {"--json", NULL, NB_OPT_FLAG, &o.json, NULL, "print one JSON object"},
+        {"--json", NULL, NB_OPT_FLAG, &o.json, NULL, "print one JSON object; with --ids and --spans it holds them too"},
     };
     int n = 0;
     int code = nb_args_parse(c, opts, NB_COUNT(opts), argc, argv, &n);
     if (code >= 0) return code;
     if (n != 2)
-        return nb_usage_error(
-            c, "a model, folder or template file and a request file (- for standard input) are needed");
+        return nb_usage_error(c,
+                              "a model, folder or template file and a request file (- for standard input) are needed");
     nb_error err = {0};
     return run(argv[0], argv[1], &o, &err) == NB_OK ? 0 : nb_report(&err);
 }

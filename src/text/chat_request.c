@@ -18,6 +18,14 @@ static bool add_variables(nb_json *vars, const nb_json *from, nb_arena *arena)
     return true;
 }
 
+/* A field that is true or false; null counts as absent. */
+static nb_status read_bool(const nb_json *v, const char *field, bool *out, bool *given, nb_error *err)
+{
+    *given = nb_json_bool(v, out);
+    if (*given || !nb_json_present(v)) return NB_OK;
+    return nb_fail(err, NB_E_USAGE, "%s of the request is not true or false", field);
+}
+
 nb_status nb_chat_request_read(nb_chat_request *r, const nb_json *root, const nb_json *more, nb_arena *arena,
                                nb_error *err)
 {
@@ -32,8 +40,10 @@ nb_status nb_chat_request_read(nb_chat_request *r, const nb_json *root, const nb
         if (!v[i]) v[i] = nb_json_get(root, fields[i]);
     }
     *r = (nb_chat_request){.messages = v[0], .tools = v[1], .documents = v[2], .variables = vars};
-    nb_json_bool(v[4], &r->continue_final_message);
-    nb_json_bool(v[5], &r->trust_content);
-    if (!nb_json_bool(v[3], &r->add_generation_prompt)) r->add_generation_prompt = !r->continue_final_message;
-    return NB_OK;
+    bool asked, ignored;
+    nb_status st = read_bool(v[3], fields[3], &r->add_generation_prompt, &asked, err);
+    if (st == NB_OK) st = read_bool(v[4], fields[4], &r->continue_final_message, &ignored, err);
+    if (st == NB_OK) st = read_bool(v[5], fields[5], &r->trust_content, &ignored, err);
+    if (!asked) r->add_generation_prompt = !r->continue_final_message;
+    return st;
 }

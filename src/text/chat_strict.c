@@ -176,7 +176,8 @@ static nb_status cut_at_tag(const nb_chat_job *job, nb_prompt *out, nb_error *er
 static bool define_list(jctx *j, const char *name, const nb_json *v, bool omit_none, const char *what)
 {
     if (!nb_json_present(v)) return omit_none || nbj_define(j, name, jv(J_NONE));
-    for (uint32_t i = 0; v->type == NB_JSON_ARRAY && i < v->count; i++) {
+    if (v->type != NB_JSON_ARRAY) return nbj_fail(j, "TypeError", "%s is not a list", name), false;
+    for (uint32_t i = 0; i < v->count; i++) {
         if (v->items[i].type != NB_JSON_OBJECT)
             return nbj_fail(j, "TypeError", "%s %u is not an object", what, i), false;
     }

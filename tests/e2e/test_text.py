@@ -117,6 +117,25 @@ class Text(harness.Case):
         for bad in ("[1]", "1", "null", '"s"', "{", "{} x"):
             self.assertIn("--vars", self.fails(2, "template", t, self.temp("request.json"), "--vars", bad))
 
+        for field in ("add_generation_prompt", "continue_final_message", "trust_content"):
+            self.render(t, dict(request, **{field: None}))
+            for bad in (1, "true", [], {}):
+                self.assertIn(f"{field} of the request is not true or false", self.fails(2, "template", t, write(self.temp("flag.json"), dict(request, **{field: bad}))))
+        for field in ("tools", "documents"):
+            self.assertIn("is not a list", self.fails(6, "template", t, write(self.temp("flag.json"), dict(request, **{field: {"a": 1}})), "--strict"))
+
+    def test_one_object(self):
+        """--json holds what --ids and --spans print."""
+        src, _ = self.create("object", {"tokenizer_config.json": {"chat_template": "ab{{ messages[0].content }}"}})
+        request = {"messages": [{"role": "user", "content": "cd"}]}
+        want = {"prompt": "abcd", "ids": [8, 9], "spans": [{"from": "template", "text": "ab"}, {"from": "request", "text": "cd"}]}
+        for flags in ([], ["--ids"], ["--spans"], ["--ids", "--spans"]):
+            got = json.loads(self.render(src, request, "--json", *flags))
+            self.assertEqual(got, {k: v for k, v in want.items() if k == "prompt" or f"--{k}" in flags})
+            self.assertEqual(json.loads(self.render("object", request, "--json", *flags)), got)
+        self.assertEqual(self.render(src, request, "--ids"), "8 9\n")
+        self.assertEqual([json.loads(line) for line in self.render(src, request, "--spans").splitlines()], want["spans"])
+
     # ---- tokenizers without a stored model ----
 
     def test_paths(self):
