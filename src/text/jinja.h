@@ -517,7 +517,7 @@ int nbj_equal(jctx *j, jval a, jval b);           /* 1, 0, -1 error */
 int nbj_compare(jctx *j, jop op, jval a, jval b); /* OP_LT ... OP_GE: 1, 0, -1 error */
 int nbj_contains(jctx *j, jval box, jval v);
 bool nbj_hashable(jctx *j, jval v, uint32_t *hash); /* false: TypeError set */
-bool nbj_can_hash(jval v);
+bool nbj_can_hash(jctx *j, jval v);
 int64_t nbj_len(jctx *j, jval v); /* -1: error set */
 jval nbj_to_str(jctx *j, jval v); /* str(v), markup kept */
 bool nbj_print(jctx *j, jbuf *b, jval v);

@@ -188,12 +188,13 @@ jval nbj_getitem(jctx *j, jval o, jval key)
     if (o.t == J_UNDEF) return nbj_use_undef(j, o);
     jval v = jv(J_MISSING);
     int64_t i;
-    if (o.t == J_DICT && nbj_can_hash(key)) {
+    if (o.t == J_DICT && nbj_can_hash(j, key)) {
         if (nbj_dict_get(j, o.u.d, key, &v) < 0) return jv(J_ERR);
     } else if ((o.t == J_STR || j_is_seq(o) || o.t == J_RANGE) && nbj_int_of(key, &i)) {
         v = element(j, o, i);
     }
     if (v.t != J_MISSING) return v;
+    if (j->failed) return jv(J_ERR);
     if (key.t == J_STR) {
         v = attribute(j, o, key.u.s);
         return v.t != J_MISSING ? v : no_attribute(j, o, key.u.s);

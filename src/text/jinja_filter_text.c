@@ -423,19 +423,19 @@ static void unescape(nb_buf *out, nb_str s)
     }
 }
 
-/* Drops comments and what stands in angle brackets. */
+/* Drops comments and what stands in angle brackets, up to the first that is not closed. */
 static void strip_tags(nb_buf *out, nb_str s)
 {
-    for (size_t i = 0; i < s.n;) {
-        nb_str rest = {s.p + i, s.n - i};
-        int64_t end = s.p[i] != '<'                 ? -1
-                      : nb_str_starts(rest, "<!--") ? nb_str_find(rest, NB_LIT("-->"), 4)
-                                                    : nb_str_find(rest, NB_LIT(">"), 0);
-        if (end < 0)
-            nb_buf_add_char(out, s.p[i++]);
-        else
-            i += (size_t)end + (nb_str_starts(rest, "<!--") ? 3 : 1);
+    for (int64_t start; (start = nb_str_find(s, NB_LIT("<"), 0)) >= 0;) {
+        nb_str tag = {s.p + start, s.n - (size_t)start};
+        bool comment = nb_str_starts(tag, "<!--");
+        int64_t end = comment ? nb_str_find(tag, NB_LIT("-->"), 4) : nb_str_find(tag, NB_LIT(">"), 0);
+        if (end < 0) break;
+        nb_buf_add(out, s.p, (size_t)start);
+        size_t skip = (size_t)(start + end) + (comment ? 3 : 1);
+        s = (nb_str){s.p + skip, s.n - skip};
     }
+    nb_buf_add_str(out, s);
 }
 
 static jval f_striptags(jctx *j, jval in, const jargs *a)

@@ -5,8 +5,10 @@
 
 /* ---- origin ---- */
 
+/* Every item counts as work: a list may hold the same list many times, and that one again. */
 static bool origin_list(jctx *j, const jval *v, uint32_t n)
 {
+    if (!nbj_step(j, n)) return false;
     for (uint32_t i = 0; i < n; i++) {
         if (!nbj_origin(j, v[i])) return false;
     }
@@ -15,7 +17,7 @@ static bool origin_list(jctx *j, const jval *v, uint32_t n)
 
 static bool origin_dict(jctx *j, const jdict *d)
 {
-    if (d->req) return false;
+    if (d->req || !nbj_step(j, d->n)) return false;
     for (uint32_t i = 0; i < d->n; i++) {
         if (!nbj_origin(j, d->e[i].key) || !nbj_origin(j, d->e[i].val)) return false;
     }

@@ -137,7 +137,7 @@ static bool deeper(jctx *j)
 static bool hash_tuple(jctx *j, const jlist *l, uint32_t *h)
 {
     *h = 17;
-    if (!deeper(j)) return false;
+    if (!nbj_step(j, l->n) || !deeper(j)) return false;
     bool ok = true;
     for (uint32_t i = 0; ok && i < l->n; i++) {
         uint32_t k = 0;
@@ -180,16 +180,17 @@ bool nbj_hashable(jctx *j, jval v, uint32_t *h)
     }
 }
 
-static bool can_hash(jval v, int depth)
+static bool can_hash(jctx *j, jval v, int depth)
 {
+    if (v.t == J_TUPLE && !nbj_step(j, v.u.l->n)) return false;
     if (v.t == J_LIST || v.t == J_DICT || depth > NBJ_MAX_DATA_DEPTH) return false;
     for (uint32_t i = 0; v.t == J_TUPLE && i < v.u.l->n; i++) {
-        if (!can_hash(v.u.l->v[i], depth + 1)) return false;
+        if (!can_hash(j, v.u.l->v[i], depth + 1)) return false;
     }
     return true;
 }
 
-bool nbj_can_hash(jval v) { return can_hash(v, 0); }
+bool nbj_can_hash(jctx *j, jval v) { return can_hash(j, v, 0); }
 
 jdict *nbj_dict(jctx *j, uint32_t cap)
 {

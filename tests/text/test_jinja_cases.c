@@ -104,6 +104,21 @@ static void test_limits(void **state)
                                    "ns.s ~ 'x' ~ ns.s[0:2000] %}{% endfor %}",
                                    &tight),
                            "MemoryError"));
+    /* A value that holds another one twice, and so on: small, but endless to walk. */
+    static const char *const walks[] = {
+        "ns.d",       "ns.d|tojson",      "ns.d|pprint", "ns.d == ns.e", "ns.t < ns.u",
+        "{ns.t: 1}",  "ns.d[ns.t]",       "ns.t in {}",  "'%s' % ns.d",  "[ns.t, ns.u]|unique|list",
+        "ns.d ~ 'x'", "'{}'.format(ns.d)"};
+    for (size_t k = 0; k < NB_COUNT(walks); k++) {
+        char text[400];
+        snprintf(
+            text, sizeof text,
+            "{%% set ns = namespace(d={}, e={}, t=(), u=()) %%}{%% for i in range(40) %%}{%% set ns.d = {1: ns.d, 2: "
+            "ns.d} %%}{%% set ns.e = {1: ns.e, 2: ns.e} %%}{%% set ns.t = (ns.t, ns.t) %%}{%% set ns.u = (ns.u, "
+            "ns.u) %%}{%% endfor %%}{{ %s }}",
+            walks[k]);
+        assert_non_null(strstr(failure(text, &few), "TimeoutError"));
+    }
     /* Nesting in the source. */
     nb_buf b = {0};
     for (int i = 0; i < 100000; i++) nb_buf_add_char(&b, i > 1 ? '(' : '{');
