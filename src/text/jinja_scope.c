@@ -556,6 +556,10 @@ static void visit_stmt(jscoper *s, jnode *n, jplace at)
     case N_CONTINUE:
         if (!at.in_loop) fail(s, n, "SyntaxError", "break or continue outside a loop%.*s", NULL);
         break;
+    case N_REFUSED:
+        if (at.f->parent && nb_str_is(js_view(n->name), "extends"))
+            fail(s, n, "TemplateAssertionError", "cannot use extend from a non top-level scope%.*s", NULL);
+        break;
     default: break;
     }
 }

@@ -221,6 +221,9 @@ a{% raw %}
 {% macro m() %}{{ self.a }}|{{ self is defined }}{% endmacro %}{{ m() }}{% for x in [1] %}{{ self.b }}{{ self is defined }}{% endfor %}
 {% for self in [1, 2] %}{{ self }}{% endfor %}{{ self is defined }}
 {{ 'a <!-- b > c'|striptags }}|{{ '<!-- x <b>y</b>'|striptags }}|{{ 'a < b <i>c</i> <d'|striptags }}|{{ ('<!--' * 50000)|striptags|length }}
+{% if false %}{% extends 'x' %}{% endif %}ok
+{% for x in [] %}{% extends 'x' %}{% endfor %}ok
+{% if false %}{% with %}{% extends 'x' %}{% endwith %}{% endif %}ok
 {{ 5|truncate(2) }}
 {{ 1e24|filesizeformat }} {{ 1e30|filesizeformat }} {{ 1023.9|filesizeformat(true) }}
 "a\n  {% if true %}\n  b\n  {% endif %}\nc"

@@ -88,6 +88,23 @@ COMPARE = ["{a} < {b} < {c}", "{a} == {b} == {c}", "{a} in {l} in [{l}]", "{a} !
            "({a}).real", "-{n}", "+{n}", "1 / {i}", "{n} % {i}", "{n} // {x}", "2 ** -{i}", "{i} * {s}", "{s} * {i}", "[0] * {i}", "{l} + {l}", "big * {i} // 7", "big % {i}", "-big // 3", "big - big", "1e308 * x * {i}", "{n} == {n} + 0.0"]
 
 
+# Corners of the grammar: names in other scripts, `self`, words of the language as attributes, commas at the end, several operators in a row, targets,
+# tags that need a loader, scopes of macros and loops, braces that end where the tag ends.
+CORNERS = ["{% set größe = 1 %}{{ größe }}{{ d.größe }}", "{{ self.x }}{{ self is defined }}", "{% set self = 3 %}{{ self }}", "{% macro m() %}{{ self.a }}|{{ self is iterable }}{% endmacro %}{{ m() }}", "{{ d.if }}{{ d.for }}{{ d.not }}{{ d.is }}", "{{ [1,] }}{{ (1,) }}{{ {'a':1,} }}",
+           "{{ {'a': {'b': 1}}}}", "{{{'a':1}}}", "{{ {'a':1}['a']}}", "{{ dict(a=1,) }}{{ range(3,)|list }}", "{{ dict(a=1, 2) }}", "{{ dict(**{'a':1}, b=2) }}", "{{ range(*[1,2], 3)|list }}", "{{ s|upper.x }}", "{{ s|list[0] }}", "{{ s is string[0] }}", "{% if x %}a{% else if y %}b{% endif %}",
+           "{% for x in l recursive if x > 1 %}{{ x }}{% endfor %}", "{% for x in l if x > 1 recursive %}{{ x }}{% endfor %}", "{% for x in l if true else ls %}{{ x }}{% endfor %}", "{% for x in 1, %}{{ x }}{% endfor %}", "{% for x, in [[1]] %}{{ x }}{% endfor %}", "{% for x.y in l %}{{ x }}{% endfor %}",
+           "{% for loop in l %}{{ loop }}{% endfor %}", "{% for x in l %}{% set loop = 1 %}{% endfor %}", "{% set loop = 1 %}{% for x in l %}{{ loop.index }}{% endfor %}{{ loop }}", "{% set none = 1 %}", "{% set [a, b] = l %}", "{% set a = b = 1 %}", "{% set a['b'] = 1 %}", "{% set a.b.c = 1 %}", "{% set a += 1 %}",
+           "{% set ns = namespace() %}{% set ns.a, ns.b = 1, 2 %}{% set ns.a, ns.b = ns.b, ns.a %}{{ ns.a }}{{ ns.b }}", "{% set ns = namespace() %}{% for ns.x in l %}{{ ns.x }}{% endfor %}", "{% macro m(a, a) %}{{ a }}{% endmacro %}{{ m(1, 2) }}", "{% macro m(a=1, b) %}{{ a }}{{ b }}{% endmacro %}", "{% macro m(*args) %}{% endmacro %}",
+           "{% macro m(a,) %}x{{ a }}{% endmacro m %}{{ m(2) }}", "{% call s.upper() %}x{% endcall %}", "{% call m %}x{% endcall %}", "{% macro m(varargs) %}{{ varargs }}{% endmacro %}{{ m(2) }}", "{% macro m(kwargs=3) %}{{ kwargs }}{% endmacro %}{{ m() }}{{ m(kwargs=2) }}", "{{ s is defined is true }}", "{{ 4 is divisibleby 2 + 1 }}",
+           "{{ 4 is eq -4 }}", "{{ 3 is eq l.0 }}{{ 3 is in l and true }}", "{{ - - 1 }}{{ -+1 }}{{ 2 ** - 1 }}{{ not not s }}", "{{ 1 == not 1 }}", "{{ 1 <> 2 }}", "{{ a ! b }}", "{{ a & b }}", "{{ [1) }}", "{{ '\\x4' }}", "{{ '\\777\\8\\400' }}", "{{ 1 2 }}", "{{ 1;2 }}", "{{ }}", "{%- -%}", "{{ 1. }}", "{{ 1_ }}", "{{ 1__0 }}", "{{ 0x }}", "{{ 08 }}",
+           "{{ 1.5.real }}{{ l.0 }}{{ ll.1.2 }}", "{{ l.-1 }}", "{% if x %}a{% endif x %}", "{% for x in l %}{{ x }}{% endfor x %}", "{% do l %}", "{% include 'x' %}", "{% include 'x' ignore missing %}", "{% if false %}{% include 'x' %}{% import 'x' as y %}{% endif %}ok{{ y }}", "{% from 'x' import y, z as q with context %}",
+           "{% extends 'x' %}", "{% autoescape false %}<{{ html }}{% endautoescape %}", "{% with a=1 b=2 %}{% endwith %}", "{% break %}", "{% for y in l %}{% for x in l %}{% if x == 1 %}{% break %}{% endif %}{{ x }}{% else %}{% break %}{% endfor %}{{ y }}{% endfor %}", "{% for x in l %}{% set y %}{% break %}{% endset %}{% endfor %}",
+           "{% for x in l %}{% with %}{% if x == 1 %}{% continue %}{% endif %}{{ x }}{% endwith %}{% endfor %}", "{% for x in l if loop.first %}{{ x }}{% endfor %}", "{% for y in l %}{% for x in loop %}{{ x }}{% endfor %}|{% endfor %}", "{% for x in l %}{{ loop|first }}{{ x }}{% endfor %}",
+           "{% for x in ls|map('upper') %}{{ loop.length }}{{ loop.revindex }}{{ loop.last }}{{ x }}{% endfor %}", "{% for x in l %}{% macro m(q=x, r=loop) %}{{ q }}{{ r.index }}{% endmacro %}{{ m() }}{% endfor %}", "{% macro a() %}{{ v }}{% endmacro %}{% set v = 3 %}{{ a() }}{% set v = 4 %}{{ a() }}",
+           "{% macro outer() %}{% macro inner() %}I{% endmacro %}{{ inner() }}{% endmacro %}{{ outer() }}{{ inner }}", "{% if true %}{% macro m() %}A{% endmacro %}{% else %}{% macro m() %}B{% endmacro %}{% endif %}{{ m() }}", "{% macro m() %}{% generation %}{{ varargs }}{% endgeneration %}{% endmacro %}{{ m(1) }}",
+           "{% raw %}{% raw %}{% endraw %}", "{% raw x %}a{% endraw %}", "{% raw %}a", "{%raw%}{%endraw%}{%-raw-%}{%-endraw-%}", "{# {# #} #}", "{#-}#}", "{##}{#-#}{#+#}x", "{% endraw %}", "{%if(t)%}x{%endif%}{{(1)if(2)else(3)}}{{1if 2else 3}}", "{{ 1if true else 2 }}", "{{ ld|map('zz')|list }}", "{{ messages[99].role }}", "{{ '\\\nx' }}{{ 'a\nb' }}"]
+
+
 class Generator:
     def __init__(self, seed):
         self.r = random.Random(seed)
@@ -292,6 +309,8 @@ class Generator:
             return self.tag(r.choice([f"with a = {self.any(1)}, b = 3", f"with a = {self.any(1)}, b = a", "with", "with a, b = (1, 2)", f"with loc = {self.any(1)}"])) + self.block(depth - 1) + self.tag("endwith")
         if k < .97:
             return self.tag(f"print {self.any(1)}" + (f", {self.any(0)}" if r.random() < .5 else ""))
+        if k < .985:
+            return r.choice(CORNERS)
         return r.choice(["{# note #}", "{#- note -#}", "{#+ note +#}", "{# {{ x }} {% if %} #}", "{% raw %}{{ x }}{% endraw %}", "{%- raw -%} {% x %} {%- endraw -%}", "{% raw %}\n a{% endraw +%}\n", "{%+ raw %} {# #} {% endraw -%} ", "  {%raw%}\n{%endraw%}\n", "\n  {#- a\nb -#}  \n", "{%set loc=1%}", "{%-set loc='%}'-%}", "{{'}}'}}", "{{-s-}}", "{{\n s\n}}"])
 
     def template(self):
